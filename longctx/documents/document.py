@@ -37,8 +37,10 @@ class Document:
 
     `path` is what the user would type to open it, with forward slashes; `text` is normalised
     (newlines are `\\n`, no NUL); `marks` are sorted by `start` and empty for plain text, whose
-    places are lines alone. For formats that are not text files themselves, `source_lines` says which
-    line of the source each line of `text` came from, when that differs (VTT cues, for instance).
+    places are lines alone. Where the lines of `text` are not those of the file (VTT cues, for
+    instance), `source_lines` says which line of the file each came from, in order. Where a line of
+    `text` joins several of the file, `source_starts` gives the character at which each entry of
+    `source_lines` begins, the first being 0.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Document:
     kind: str
     marks: tuple[Mark, ...] = ()
     source_lines: tuple[int, ...] = field(default=(), repr=False)
+    source_starts: tuple[int, ...] = field(default=(), repr=False)
     warnings: tuple[str, ...] = ()
 
     @cached_property
@@ -61,6 +64,8 @@ class Document:
 
     def line_at(self, char: int) -> int:
         """The line (from 1) in the source file that holds character `char` of the text."""
+        if self.source_starts:
+            return self.source_lines[max(bisect.bisect_right(self.source_starts, char), 1) - 1]
         line = bisect.bisect_right(self._line_starts, char)
         if self.source_lines:
             return self.source_lines[min(line, len(self.source_lines)) - 1]

@@ -1,0 +1,111 @@
+"""The report under an answer: tokens, speed, seconds, compute and what was not read.
+
+Pure lines out of an `Answer`; which of them are shown is the command's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from longctx.cli import amounts
+from longctx.cli.render import Line, Styled
+from longctx.documents.document import Skipped
+from longctx.engines.base import Compute, Usage
+
+MOST_SKIPPED = 10
+_PHASES = {
+    "load": "load",
+    "index": "index",
+    "select": "select",
+    "first_token": "to the first token",
+    "total": "in all",
+}
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How long the answer was written: seconds from its first piece to its end."""
+
+    seconds: float = 0.0
+
+
+def report_lines(usage: Usage, compute: Compute, documents: int, writing: Writing) -> list[Line]:
+    """One labelled line each for tokens, speed, seconds and compute, where they are known."""
+    count = amounts.count
+    tokens = (
+        f"{count(usage.context_tokens)} in context ({count(documents, 'document')}), "
+        f"{count(usage.indexed_tokens)} indexed now, {count(usage.reused_tokens)} reused, "
+        f"{count(usage.read_tokens)} read, {count(usage.answer_tokens)} answered"
+    )
+    labelled = {
+        "tokens": tokens,
+        "speed": ", ".join(_speeds(usage, writing)),
+        "seconds": ", ".join(_seconds(usage.seconds)),
+        "compute": compute_line(compute),
+    }
+    return [(Styled(f"{label:8}", "dim"), text) for label, text in labelled.items() if text]
+
+
+def summary_line(usage: Usage, writing: Writing) -> str:
+    """The report of a chat's answer: one line."""
+    facts = [amounts.count(usage.read_tokens, "token") + " read"]
+    facts.append(amounts.count(usage.answer_tokens, "token") + " answered")
+    speed = _writing_speed(usage, writing)
+    if speed is not None:
+        facts.append(amounts.per_second(speed))
+    if "total" in usage.seconds:
+        facts.append(f"{usage.seconds['total']:.1f} s")
+    return ", ".join(facts)
+
+
+def compute_line(compute: Compute) -> str:
+    """Compute done, and beside it what the same question costs without the index."""
+    if compute.flops <= 0:
+        return ""
+    without = [
+        f"{what} {amounts.operations(flops)} ({flops / compute.flops:.1f}x)"
+        for what, flops in (
+            ("dense attention over the same context", compute.dense_flops),
+            ("an indexer in every layer", compute.every_layer_index_flops),
+        )
+        if flops > 0
+    ]
+    done = f"{amounts.operations(compute.flops)} done"
+    return f"{done}; {', '.join(without)}" if without else done
+
+
+def skipped_lines(skipped: Sequence[Skipped]) -> Iterator[Line]:
+    """The first files that were not read with their reasons, then a count of the others."""
+    if not skipped:
+        return
+    yield (Styled(f"{'skipped':8}", "yellow"), amounts.count(len(skipped), "file"))
+    for file in skipped[:MOST_SKIPPED]:
+        yield (f"{'':8}{file.path}: {file.reason}",)
+    if len(skipped) > MOST_SKIPPED:
+        yield (f"{'':8}and {amounts.count(len(skipped) - MOST_SKIPPED)} more",)
+
+
+def warning_lines(warnings: Sequence[str]) -> Iterator[Line]:
+    """One line a warning, each once."""
+    for warning in dict.fromkeys(warnings):
+        yield (Styled(f"{'warning':8}", "yellow"), warning)
+
+
+def _speeds(usage: Usage, writing: Writing) -> Iterator[str]:
+    indexing = amounts.rate(usage.indexed_tokens, usage.seconds.get("index", 0.0))
+    if indexing is not None:
+        yield f"{amounts.per_second(indexing)} indexed"
+    answering = _writing_speed(usage, writing)
+    if answering is not None:
+        yield f"{amounts.per_second(answering)} answered"
+
+
+def _writing_speed(usage: Usage, writing: Writing) -> float | None:
+    """The first token ends the wait, it is not part of the writing."""
+    return amounts.rate(usage.answer_tokens - 1, writing.seconds)
+
+
+def _seconds(seconds: dict[str, float]) -> Iterator[str]:
+    for phase, value in seconds.items():
+        yield f"{value:.1f} {_PHASES.get(phase, phase)}"

@@ -1,0 +1,102 @@
+"""One document's index as it lies on disk: keys, scales, block starts and words.
+
+A segment is a safetensors file, memory-mapped when read. Its header names the format version and
+a checksum of the arrays; a file that does not match is refused, never half used.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from longctx.atomic import write_file
+from longctx.errors import StoreError
+from longctx.indexshare.lexical import Postings
+from longctx.indexshare.recall import IndexKeys
+
+SEGMENT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The index of one document of `tokens` tokens.
+
+    `starts` int32 `[blocks]`: the character each block begins at; `keys` and `postings` as their
+    types say.
+    """
+
+    tokens: int
+    starts: np.ndarray
+    keys: IndexKeys
+    postings: Postings
+
+    @property
+    def blocks(self) -> int:
+        return len(self.starts)
+
+
+def write_segment(path: Path, segment: Segment) -> None:
+    """Write atomically. Raises `DoesNotFitError` when the disk is full."""
+    arrays: dict[str, Tensor] = {
+        "starts": torch.from_numpy(segment.starts),
+        "terms": torch.from_numpy(segment.postings.terms.view(np.int32)),
+        "counts": torch.from_numpy(segment.postings.counts),
+        "ptr": torch.from_numpy(segment.postings.ptr),
+    }
+    for (layer, kv_head), keys in segment.keys.keys.items():
+        arrays[f"keys.{layer}.{kv_head}"] = keys.contiguous()
+        arrays[f"scales.{layer}.{kv_head}"] = segment.keys.scales[layer, kv_head].contiguous()
+    about = {
+        "format": f"longctx-segment-{SEGMENT_VERSION}",
+        "tokens": str(segment.tokens),
+        "checksum": _checksum(arrays),
+    }
+    write_file(path, save(arrays, metadata=about))
+
+
+def read_segment(path: Path) -> Segment:
+    """Map a segment. Raises `StoreError` when it is damaged, cut short or of another version."""
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            about = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise StoreError(f"{path}: damaged index segment ({error})") from None
+    if about.get("format") != f"longctx-segment-{SEGMENT_VERSION}":
+        raise StoreError(f"{path}: index segment of another version")
+    if about.get("checksum") != _checksum(arrays):
+        raise StoreError(f"{path}: damaged index segment (checksum)")
+    keys: dict[tuple[int, int], Tensor] = {}
+    scales: dict[tuple[int, int], Tensor] = {}
+    for name, array in arrays.items():
+        kind, _, place = name.partition(".")
+        if place:
+            layer, kv_head = (int(n) for n in place.split("."))
+            (keys if kind == "keys" else scales)[layer, kv_head] = array
+    return Segment(
+        tokens=int(about["tokens"]),
+        starts=arrays["starts"].numpy(),
+        keys=IndexKeys(keys, scales),
+        postings=Postings(
+            arrays["terms"].numpy().view(np.uint32),
+            arrays["counts"].numpy(),
+            arrays["ptr"].numpy(),
+        ),
+    )
+
+
+def _checksum(arrays: dict[str, Tensor]) -> str:
+    """CRC-32 over names and bytes: catches damage, not malice."""
+    value = 0
+    for name in sorted(arrays):
+        value = zlib.crc32(name.encode(), value)
+        value = zlib.crc32(arrays[name].view(torch.uint8).numpy().data, value)
+    return f"{value:08x}"

@@ -1,0 +1,120 @@
+"""A model's recall profile: which heads index for it and how their choice is used.
+
+A profile is measured once per model by `longctx models calibrate` and kept as JSON; those of the
+registry's models ship in `profiles/`. It knows numbers and names, no tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from longctx.errors import ModelError
+
+PROFILE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LeaderHead:
+    """One attention head that indexes; `weight` multiplies its log-softmax over blocks."""
+
+    layer: int
+    head: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class FoundRule:
+    """When evidence counts as an answer: a logistic rule over measured features.
+
+    `found` when `bias + sum(weights[name] * feature) > 0`; features are named in `engines.found`.
+    """
+
+    bias: float = 0.0
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Settings of recall for one model; token counts unless a name says otherwise."""
+
+    model: str
+    heads: tuple[LeaderHead, ...]
+    window: int = 256
+    block: int = 32
+    preamble: str = ""
+    question_format: str = "Question: {question}"
+    lexical_weight: float = 0.5
+    top_blocks: int = 16
+    neighbours: int = 1
+    passes: int = 1
+    found: FoundRule = field(default_factory=FoundRule)
+    measured: dict[str, Any] = field(default_factory=dict)
+    version: int = PROFILE_VERSION
+
+    @property
+    def leader(self) -> int:
+        """The deepest layer any head stands in: indexing runs up to its keys."""
+        return max(head.layer for head in self.heads)
+
+    def streams(self, heads: int, kv_heads: int) -> tuple[tuple[int, int], ...]:
+        """The `(layer, kv_head)` pairs whose keys are kept, of a model with those head counts."""
+        group = heads // kv_heads
+        return tuple(sorted({(head.layer, head.head // group) for head in self.heads}))
+
+    def index_digest(self) -> str:
+        """Hash of everything that changes what is stored for a document."""
+        kept = {
+            "version": self.version,
+            "heads": sorted({(head.layer, head.head) for head in self.heads}),
+            "window": self.window,
+            "block": self.block,
+            "preamble": self.preamble,
+        }
+        return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def parse_profile(text: str, where: str) -> Profile:
+    """Read a profile's JSON. Raises `ModelError` that names `where` when it is no profile."""
+    try:
+        raw = json.loads(text)
+        if raw.get("version") != PROFILE_VERSION:
+            raise ModelError(
+                f"{where}: a profile of version {raw.get('version')}, this longctx reads "
+                f"{PROFILE_VERSION}; run longctx models calibrate again"
+            )
+        heads = tuple(
+            LeaderHead(int(h["layer"]), int(h["head"]), float(h["weight"])) for h in raw["heads"]
+        )
+        if not heads:
+            raise ValueError("no heads")
+        found = FoundRule(**raw.get("found", {}))
+        known = {k: v for k, v in raw.items() if k in Profile.__dataclass_fields__}
+        return Profile(**(known | {"heads": heads, "found": found}))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"{where}: not a readable profile ({error}); run longctx models calibrate again"
+        ) from None
+
+
+def shipped_profile(name: str) -> Profile | None:
+    """The profile that comes with the package for a registry model, or None."""
+    file = resources.files("longctx.indexshare").joinpath("profiles", f"{name}.json")
+    if not file.is_file():
+        return None
+    return parse_profile(file.read_text(encoding="utf-8"), f"profiles/{name}.json")
+
+
+def read_profile(path: Path) -> Profile:
+    """A profile file of the user's. Raises `ModelError`."""
+    try:
+        return parse_profile(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read this profile ({error.strerror})") from None

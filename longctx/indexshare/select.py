@@ -1,0 +1,93 @@
+"""From block scores to the passages that are read: fusion, choice, neighbours.
+
+Numbers only: it sees scores and where documents begin, never their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring blocks `first..last` (inclusive) of one document; `score` is the best one's."""
+
+    document: int
+    first: int
+    last: int
+    score: float
+
+
+def log_softmax(scores: Scores) -> Scores:
+    """Log-probabilities over blocks of raw scores, float32."""
+    shifted = scores.astype(np.float64) - scores.max(initial=-np.inf)
+    return (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
+
+
+def fuse(
+    attention: Scores | None, lexical: Scores | None, lexical_weight: float, first: Sequence[int]
+) -> Scores:
+    """Log-probabilities of attention plus `lexical_weight` times those of smoothed BM25.
+
+    Either may be missing. `first` holds each document's first block and, last, the total: words
+    of a neighbouring block of the same document count a third, since sentences cross blocks.
+    """
+    if lexical is None:
+        assert attention is not None
+        return log_softmax(attention)
+    words = log_softmax(_smooth(lexical, first))
+    if attention is None:
+        return words
+    return log_softmax(attention) + np.float32(lexical_weight) * words
+
+
+def _smooth(scores: Scores, first: Sequence[int], share: float = 0.3) -> Scores:
+    out = scores.copy()
+    out[1:] += share * scores[:-1]
+    out[:-1] += share * scores[1:]
+    for border in first[1:-1]:  # take back what crossed a border between documents
+        if 0 < border < len(scores):
+            out[border] -= share * scores[border - 1]
+            out[border - 1] -= share * scores[border]
+    return out
+
+
+def choose(scores: Scores, first: Sequence[int], top: int, neighbours: int) -> list[Run]:
+    """The `top` best blocks with `neighbours` on each side, joined where they touch.
+
+    `first` as in `fuse`. Ties go to the earlier block. Runs come in context order.
+    """
+    order = np.argsort(-scores, kind="stable")[:top]
+    runs: list[Run] = []
+    for block in sorted(int(b) for b in order):
+        document = int(np.searchsorted(first, block, side="right")) - 1
+        start, end = first[document], first[document + 1] - 1
+        low, high = max(start, block - neighbours), min(end, block + neighbours)
+        run = Run(document, low - start, high - start, float(scores[block]))
+        if runs and runs[-1].document == document and run.first <= runs[-1].last + 1:
+            last = runs.pop()
+            run = Run(document, last.first, run.last, max(last.score, run.score))
+        runs.append(run)
+    return runs
+
+
+def heat(scores: Scores, first: Sequence[int], slices: int) -> list[NDArray[np.float32]]:
+    """Per document, the strongest block of each of at most `slices` equal slices, 0..1.
+
+    1 is the strongest block of the context; values fall with the log-probability.
+    """
+    best = float(scores.max(initial=-np.inf))
+    span = max(best - float(np.quantile(scores, 0.5)), 1e-6) if len(scores) else 1.0
+    level = np.clip(1 - (best - scores) / span, 0, 1)
+    rows = []
+    for start, end in zip(first[:-1], first[1:], strict=True):
+        part = level[start:end]
+        edges = np.linspace(0, len(part), min(slices, len(part)) + 1).astype(int)
+        rows.append(np.array([part[a:b].max() for a, b in zip(edges[:-1], edges[1:], strict=True)]))
+    return rows

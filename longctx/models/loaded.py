@@ -1,0 +1,124 @@
+"""A model ready to run: its decoder, tokenizer and chat template, from any place a model can be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from longctx.errors import DoesNotFitError, ModelError
+from longctx.models.config import ModelConfig, read_config
+from longctx.models.decoder import Decoder
+from longctx.models.device import pick_device, pick_dtype, prepare_process
+from longctx.models.tokenizer import TextTokenizer
+from longctx.models.weights.convert import converted_folder
+from longctx.models.weights.source import SafetensorsSource
+from longctx.paths import cache_dir, ensure
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """`name` as the user gave it; `digest` identifies the weights and their precision."""
+
+    name: str
+    digest: str
+    decoder: Decoder
+    tokenizer: TextTokenizer
+    folder: Path
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.decoder.config
+
+    def forward(self, token_ids: Sequence[int] | Tensor) -> Tensor:
+        """Logits `[T, vocab]` float32 of token ids `[T]`."""
+        if len(token_ids) > self.config.max_positions:
+            raise DoesNotFitError(
+                f"{len(token_ids)} tokens do not fit the model's window of "
+                f"{self.config.max_positions}"
+            )
+        ids = torch.as_tensor(token_ids)
+        if len(ids) and (int(ids.max()) >= self.config.vocab or int(ids.min()) < 0):
+            raise ValueError(f"token ids must lie in 0..{self.config.vocab - 1}")
+        return self.decoder.forward(ids)
+
+
+def load(
+    name_or_path: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+) -> LoadedModel:
+    """Resolve, fetch, convert and map a model.
+
+    `progress(what, done_bytes, total_bytes)` hears downloads and conversion. Raises `ModelError`
+    for a model that cannot be had or read, `DoesNotFitError` when memory or disk are too small.
+    """
+    from longctx.models.registry import resolve
+
+    where = pick_device(device)
+    precision = pick_dtype(dtype, where)
+    prepare_process()
+    resolved = resolve(name_or_path, progress=progress)
+    if resolved.kind == "gguf":
+        folder = converted_folder(resolved.path, ensure(cache_dir()), precision, progress)
+    else:
+        folder = resolved.path
+    config = read_config(folder / "config.json")
+    check_memory(config, precision, where)
+    source = SafetensorsSource(folder, precision, where)
+    return LoadedModel(
+        name=resolved.name,
+        digest=_digest(folder, resolved.sha256, precision),
+        decoder=Decoder(config, source, where),
+        tokenizer=TextTokenizer.from_directory(folder),
+        folder=folder,
+    )
+
+
+def check_memory(config: ModelConfig, dtype: torch.dtype, device: str) -> None:
+    """Raise `DoesNotFitError` when the weights alone are larger than the machine's memory."""
+    needed = config.parameters * dtype.itemsize
+    total = memory_total(device)
+    if total and needed > 0.9 * total:
+        raise DoesNotFitError(
+            f"the model's weights take {needed / 1e9:.1f} GB in {str(dtype)[6:]}, "
+            f"{'the GPU' if device == 'cuda' else 'this machine'} has {total / 1e9:.1f} GB; "
+            "choose a smaller model"
+        )
+
+
+def memory_total(device: str = "cpu") -> int | None:
+    """Bytes of memory of the device, or None where the system does not tell."""
+    if device == "cuda":
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _digest(folder: Path, sha256: str | None, dtype: torch.dtype) -> str:
+    """Identify weights by content where a hash is known, else by the files' names, sizes, times."""
+    identity = [str(dtype)]
+    if sha256:
+        identity.append(sha256)
+    else:
+        for file in sorted(folder.glob("*.safetensors")):
+            stat = file.stat()
+            identity.append(f"{file.name} {stat.st_size} {stat.st_mtime_ns}")
+        try:
+            identity.append(hashlib.sha256((folder / "config.json").read_bytes()).hexdigest())
+        except OSError as error:
+            raise ModelError(f"{folder}: cannot read config.json ({error.strerror})") from None
+    return hashlib.sha256("\n".join(identity).encode()).hexdigest()
