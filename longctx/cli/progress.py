@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from longctx.cli import amounts
 from longctx.cli.render import Output
-from longctx.documents.sanitize import sanitize_line
+from longctx.cli.status import ByteMeter, Status, status_of
 from longctx.engines.base import Progress
 
 if TYPE_CHECKING:
@@ -24,87 +24,52 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0
 REDRAWS_PER_SECOND = 8
 BAR_CELLS = 20
-_STAGES = {
-    "read": "reading files",
-    "load": "loading the model",
-    "index": "indexing",
-    "select": "searching",
-    "answer": "reading the evidence",
-}
 
 
-class ProgressView(Protocol):
-    """Called with each event, from any thread."""
+class ProgressView:
+    """Shows nothing: the view under `--quiet`. Called with each event, from any thread."""
 
     def __call__(self, event: Progress) -> None:
-        """Show that work got this far."""
-        ...
+        """Show that an engine's work got this far."""
+        self.show(status_of(event))
+
+    def show(self, status: Status) -> None:
+        """Show how far the work got."""
 
     def stop(self) -> None:
-        """Take the line away; a later event brings it back."""
-        ...
+        """Take the line away; a later status brings it back."""
 
 
-def progress_view(output: Output) -> ProgressView:
-    """The view that suits stderr and `--quiet`."""
-    if output.quiet:
-        return NoProgress()
-    return LiveProgress(output) if output.err.interactive else PlainProgress(output)
-
-
-@contextlib.contextmanager
-def showing(view: ProgressView, begin: str) -> Iterator[ProgressView]:
-    """Show `view`, beginning with the stage `begin`, and take it away however the block ends."""
-    try:
-        view(Progress(begin))
-        yield view
-    finally:
-        view.stop()
-
-
-class NoProgress:
-    """Shows nothing."""
-
-    def __call__(self, event: Progress) -> None:
-        """Ignore the event."""
-
-    def stop(self) -> None:
-        """Nothing to take away."""
-
-
-class PlainProgress:
+class PlainProgress(ProgressView):
     """A line every five seconds at most, for logs and pipes."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._last = time.monotonic()
 
-    def __call__(self, event: Progress) -> None:
-        """Print the event if the last line is old enough."""
+    def show(self, status: Status) -> None:
+        """Print the status if the last line is old enough."""
         now = time.monotonic()
         if now - self._last >= PLAIN_SECONDS:
             self._last = now
-            self._output.note(f"{label(event)}: {', '.join(details(event)) or 'working'}")
-
-    def stop(self) -> None:
-        """Lines that were printed stay."""
+            self._output.note(f"{status.label}: {', '.join(status.told()) or 'working'}")
 
 
-class LiveProgress:
+class LiveProgress(ProgressView):
     """One line on the terminal, with a bar where the end is known."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._event = Progress("load")
-        self._since = self._stage_since = time.monotonic()
+        self._status = Status("")
+        self._shown_since = self._label_since = time.monotonic()
         self._live: Live | None = None
 
-    def __call__(self, event: Progress) -> None:
-        """Remember the event; the next redraw shows it."""
+    def show(self, status: Status) -> None:
+        """Remember the status; the next redraw shows it."""
         now = time.monotonic()
-        if event.stage != self._event.stage:
-            self._stage_since = now
-        self._event, self._since = event, now
+        if status.label != self._status.label:
+            self._label_since = now
+        self._status, self._shown_since = status, now
         if self._live is None:
             self._start()
 
@@ -118,15 +83,13 @@ class LiveProgress:
         from rich.console import Console
         from rich.live import Live
 
-        terminal = self._output.err
+        colour = self._output.err.colour
         console = Console(
             file=sys.stderr,
             force_terminal=True,
-            color_system="standard" if terminal.colour else None,
-            no_color=not terminal.colour,
-            highlight=False,
+            color_system="standard" if colour else None,
+            no_color=not colour,
         )
-        sys.stdout.flush()
         self._live = Live(
             get_renderable=self._line,
             console=console,
@@ -141,57 +104,53 @@ class LiveProgress:
         """The line as it is now, cut to the width of the terminal."""
         from rich.text import Text
 
-        terminal, now = self._output.err, time.monotonic()
+        terminal, now, status = self._output.err, time.monotonic(), self._status
         frames = "▁▃▅▇▅▃" if terminal.blocks else "|/-\\"
         frame = frames[int(now * REDRAWS_PER_SECOND) % len(frames)]
         line = Text(no_wrap=True, overflow="ellipsis", end="")
-        line.append(frame, "cyan").append(f" {label(self._event)}")
-        facts = details(self._event, age=now - self._since)
-        facts = facts or [amounts.duration(now - self._stage_since)]
+        line.append(frame, "cyan").append(f" {status.label}")
+        facts = status.told(now - self._shown_since)
+        facts = facts or [amounts.duration(now - self._label_since)]
         room = terminal.columns - 1 - line.cell_len
         while len(facts) > 1 and _width(facts) > room:
             del facts[0]
-        if self._event.total_tokens and room >= _width(facts) + BAR_CELLS + 2:
-            full, empty = self._bar(self._event.tokens / self._event.total_tokens)
+        if status.share is not None and room >= _width(facts) + BAR_CELLS + 2:
+            full, empty = self._bar(status.share)
             line.append("  ").append(full, "cyan").append(empty, "dim")
         return line.append("".join(f"  {fact}" for fact in facts))
 
     def _bar(self, share: float) -> tuple[str, str]:
         done, left = ("━", "─") if self._output.err.blocks else ("#", "-")
-        cells = min(BAR_CELLS, int(BAR_CELLS * share))
+        cells = int(BAR_CELLS * share)
         return done * cells, left * (BAR_CELLS - cells)
 
 
-def label(event: Progress) -> str:
-    """What is being done, in words."""
-    words = _STAGES.get(event.stage, event.stage)
-    return sanitize_line(f"{words}: {event.note}" if event.note else words)
+def progress_view(output: Output) -> ProgressView:
+    """The view that suits stderr and `--quiet`."""
+    if output.quiet:
+        return ProgressView()
+    return LiveProgress(output) if output.err.interactive else PlainProgress(output)
 
 
-def details(event: Progress, age: float = 0.0) -> list[str]:
-    """How far it got: documents, tokens, speed, time left; the least important first.
+@contextlib.contextmanager
+def showing(view: ProgressView, begin: str) -> Iterator[ProgressView]:
+    """Show `view`, beginning with the stage `begin`, and take it away however the block ends."""
+    try:
+        view(Progress(begin))
+        yield view
+    finally:
+        view.stop()
 
-    `age` is how many seconds ago the event was measured.
-    """
-    facts = []
-    if event.documents or event.total_documents:
-        facts.append(_of(event.documents, event.total_documents, "document"))
-    if event.tokens or event.total_tokens:
-        facts.append(_of(event.tokens, event.total_tokens, "token"))
-    speed = amounts.rate(event.tokens, event.seconds)
-    if speed is not None:
-        facts.append(amounts.per_second(speed))
-        if event.total_tokens is not None and event.total_tokens > event.tokens:
-            left = (event.total_tokens - event.tokens) / speed - age
-            facts.append(f"{amounts.duration(left)} left")
-    return facts
+
+@contextlib.contextmanager
+def showing_bytes(view: ProgressView) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield what is called with (what happens, bytes done, bytes in all) to show a transfer."""
+    meter = ByteMeter()
+    try:
+        yield lambda stage, done, total: view.show(meter.status(stage, done, total))
+    finally:
+        view.stop()
 
 
 def _width(facts: list[str]) -> int:
     return sum(len(fact) + 2 for fact in facts)
-
-
-def _of(done: int, total: int | None, noun: str) -> str:
-    if total is None:
-        return amounts.count(done, noun)
-    return f"{amounts.count(done)}/{amounts.count(total, noun)}"

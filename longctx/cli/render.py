@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from longctx.cli.outcome import ReaderLeft
 from longctx.cli.terminal import Terminal, look_at
 from longctx.documents.sanitize import Sanitizer, sanitize, sanitize_line
 
@@ -33,8 +34,8 @@ Line = tuple[Piece, ...]
 class Output:
     """Both streams of one command.
 
-    `quiet` keeps notes and warnings back; errors are always told. `OSError` of a stream is the
-    caller's: a reader that left (`BrokenPipeError`) ends the command.
+    `quiet` keeps notes and warnings back; errors are always told. Raises `ReaderLeft` when a stream
+    was closed at its other end.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -66,12 +67,12 @@ class Output:
 
     def error_line(self, *pieces: Piece) -> None:
         """A line on stderr, also when quiet."""
-        sys.stdout.flush()
+        _write(sys.stdout, "")
         _write(sys.stderr, _styled(pieces, self.err) + "\n")
 
     def prompt(self, text: str) -> None:
         """What asks for a line of input, on stderr, without an end of line."""
-        sys.stdout.flush()
+        _write(sys.stdout, "")
         _write(sys.stderr, sanitize_line(text))
 
     def lines(self, lines: Iterable[Line]) -> None:
@@ -120,5 +121,8 @@ def _piece(piece: Piece, colour: bool) -> str:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    stream.write(text)
-    stream.flush()
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise ReaderLeft from None

@@ -6,7 +6,6 @@ Pure lines out of an `Answer`; which of them are shown is the command's business
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from longctx.cli import amounts
 from longctx.cli.render import Line, Styled
@@ -23,15 +22,13 @@ _PHASES = {
 }
 
 
-@dataclass(frozen=True)
-class Writing:
-    """How long the answer was written: seconds from its first piece to its end."""
+def report_lines(
+    usage: Usage, compute: Compute, documents: int, writing_seconds: float
+) -> list[Line]:
+    """One labelled line each for tokens, speed, seconds and compute, where they are known.
 
-    seconds: float = 0.0
-
-
-def report_lines(usage: Usage, compute: Compute, documents: int, writing: Writing) -> list[Line]:
-    """One labelled line each for tokens, speed, seconds and compute, where they are known."""
+    `writing_seconds` go from the first piece of the answer to its end.
+    """
     count = amounts.count
     tokens = (
         f"{count(usage.context_tokens)} in context ({count(documents, 'document')}), "
@@ -40,18 +37,18 @@ def report_lines(usage: Usage, compute: Compute, documents: int, writing: Writin
     )
     labelled = {
         "tokens": tokens,
-        "speed": ", ".join(_speeds(usage, writing)),
+        "speed": ", ".join(_speeds(usage, writing_seconds)),
         "seconds": ", ".join(_seconds(usage.seconds)),
         "compute": compute_line(compute),
     }
     return [(Styled(f"{label:8}", "dim"), text) for label, text in labelled.items() if text]
 
 
-def summary_line(usage: Usage, writing: Writing) -> str:
+def summary_line(usage: Usage, writing_seconds: float) -> str:
     """The report of a chat's answer: one line."""
     facts = [amounts.count(usage.read_tokens, "token") + " read"]
     facts.append(amounts.count(usage.answer_tokens, "token") + " answered")
-    speed = _writing_speed(usage, writing)
+    speed = _writing_speed(usage, writing_seconds)
     if speed is not None:
         facts.append(amounts.per_second(speed))
     if "total" in usage.seconds:
@@ -92,18 +89,18 @@ def warning_lines(warnings: Sequence[str]) -> Iterator[Line]:
         yield (Styled(f"{'warning':8}", "yellow"), warning)
 
 
-def _speeds(usage: Usage, writing: Writing) -> Iterator[str]:
+def _speeds(usage: Usage, writing_seconds: float) -> Iterator[str]:
     indexing = amounts.rate(usage.indexed_tokens, usage.seconds.get("index", 0.0))
     if indexing is not None:
         yield f"{amounts.per_second(indexing)} indexed"
-    answering = _writing_speed(usage, writing)
+    answering = _writing_speed(usage, writing_seconds)
     if answering is not None:
         yield f"{amounts.per_second(answering)} answered"
 
 
-def _writing_speed(usage: Usage, writing: Writing) -> float | None:
+def _writing_speed(usage: Usage, writing_seconds: float) -> float | None:
     """The first token ends the wait, it is not part of the writing."""
-    return amounts.rate(usage.answer_tokens - 1, writing.seconds)
+    return amounts.rate(usage.answer_tokens - 1, writing_seconds)
 
 
 def _seconds(seconds: dict[str, float]) -> Iterator[str]:

@@ -90,7 +90,7 @@ def _decode(data: bytes) -> tuple[str, list[str]]:
             return text, [told, *warnings]
     if b"\x1b$" in data and (escaped := _escaped(data)):
         return escaped
-    if looks_binary(data):
+    if _has_many_controls(data):
         raise Unreadable(BINARY)
     try:
         return data.decode("utf-8"), []

@@ -20,7 +20,7 @@ K1, B = 1.2, 0.75
 
 _WORD = re.compile(r"\d[\d.,]*\d|[^\W\d_]+|\d", re.UNICODE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_STOP = frozenset(
+STOP_WORDS = frozenset(
     "a an and any are as at be been but by can could did do does for from had has have how i if in "
     "into is it its may might of on or our shall should so than that the their them then there "
     "these they this those to under was we were what when where which who whom whose why will with "
@@ -96,7 +96,7 @@ def postings(blocks: Sequence[str]) -> Postings:
 def question_terms(question: str) -> list[int]:
     """Hashes of a question's distinct words, function words left out unless nothing else is."""
     found = list(dict.fromkeys(words(question)))
-    content = [word for word in found if word not in _STOP]
+    content = [word for word in found if word not in STOP_WORDS]
     return [term_id(word) for word in content or found]
 
 

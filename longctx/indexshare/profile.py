@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longctx.errors import ModelError
+from longctx.paths import data_dir
 
 PROFILE_VERSION = 1
 
@@ -118,3 +119,14 @@ def read_profile(path: Path) -> Profile:
         return parse_profile(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ModelError(f"{path}: cannot read this profile ({error.strerror})") from None
+
+
+def own_profile_path(digest: str) -> Path:
+    """Where the profile of a model that ships without one is kept, by the model's digest."""
+    return data_dir() / "profiles" / f"{digest[:24]}.json"
+
+
+def find_profile(name: str, digest: str) -> Profile | None:
+    """The user's own profile of a model, else the shipped one of its registry name, else None."""
+    own = own_profile_path(digest)
+    return read_profile(own) if own.exists() else shipped_profile(name)

@@ -42,6 +42,7 @@ class Recall:
         self.decoder, self.profile = decoder, profile
         self.streams = profile.streams(config.heads, config.kv_heads)
         self._preamble = preamble
+        self.sinks = len(preamble)
         self._group = config.heads // config.kv_heads
         self._question_pass: LeaderPass | None = None
 

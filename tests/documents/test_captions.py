@@ -94,6 +94,16 @@ def test_subrip(tmp_path):
     assert [mark.time for mark in document.marks] == ["00:00:01", "00:00:03", "00:00:05"]
 
 
+def test_cues_need_no_blank_line_between_them(tmp_path):
+    document = read(
+        tmp_path,
+        "a.srt",
+        "1\n00:00:01,000 --> 00:00:02,000\none\n2\n00:00:03,000 --> 00:00:04,000\ntwo\n",
+    )
+    assert document.text == "one\ntwo\n"
+    assert document.place(4, 7).start_line == 6
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -89,6 +89,7 @@ def test_nul_among_words_becomes_a_space_and_is_told():
         bytes(range(256)) * 4,
         b"\x89\0\xff" * 40,
         "words first, ".encode("utf-16-le") * 400 + b"\x00\xdc\x01\x00" * 20,
+        "words first, ".encode("utf-16-le") * 400 + b"\x01\x00\x02\x00" * 400,
     ],
 )
 def test_bytes_that_are_no_text_are_binary(data: bytes):

@@ -37,6 +37,12 @@ GIT_ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "HOME"
         ("x[!0-9].txt", "x7.txt", False, False),
         ("x[[:alpha:]].txt", "xq.txt", False, True),
         ("x[", "x[", False, False),
+        ("x[[:]y", "x:y", False, True),
+        ("x[[:y", "x:y", False, False),
+        ("x[[:none:]]", "x:]", False, False),
+        ("x[]-]", "x]", False, True),
+        ("a/b**", "a/bc/d", False, True),  # oddities of git's own
+        ("a/b**/c", "a/bc", False, True),
         ("\\#x", "#x", False, True),
         ("x\\ ", "x ", False, True),
         ("x  ", "x", False, True),
@@ -67,30 +73,30 @@ def test_a_hostile_pattern_is_matched_in_no_time(line: bytes):
     assert time.monotonic() - start < 1  # backtracking would take longer than the universe has
 
 
-NAMES = ["a", "b", "ab", "a.b", "foo", "[a]", "é", "-", "\\x", "!a", "#b", ".h", "c ", "*"]
+NAMES = ["a", "b", "ab", "a.b", "[a]", "é", "!a", "c "]
 PIECES = [
     *["a", "b", "*", "?", "**", "[ab]", "[!a]", "[^b]", "[a-c]", "[[:alpha:]]", "[]a]", "\\a"],
-    *["\\*", ".", "foo", "[a", "[-a]", "[a-]", "\\", "***", " ", "é", "[[:x:]]", "[\\]]", "[[:]"],
+    *[".", "[a", "[-a]", "[a-]", "\\", "***", " ", "é", "[[:x:]]", "[\\]]", "[[:]"],
 ]
 segments = st.one_of(
-    st.sampled_from([*NAMES, "**", "*"]),
+    st.sampled_from([*NAMES, "**", "*", "a*", "*b"]),
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join),
 )
 patterns = st.builds(
     lambda bang, slash, parts, end: bang + slash + "/".join(parts) + end,
-    st.sampled_from(["", "", "", "!"]),
+    st.sampled_from(["", "", "!"]),
     st.sampled_from(["", "", "/"]),
     st.lists(segments, min_size=1, max_size=3),
     st.sampled_from(["", "", "", "/", "/", " ", "\\ ", "\r", "\t"]),
 )
-ignore_files = st.lists(patterns, min_size=1, max_size=4).map("\n".join)
+ignore_files = st.lists(patterns, min_size=2, max_size=5).map("\n".join)
 folders = st.recursive(
     st.none(),
     lambda inner: st.fixed_dictionaries(
         {},
         optional=dict.fromkeys(NAMES, inner) | {".gitignore": ignore_files},
     ),
-    max_leaves=12,
+    max_leaves=16,
 )
 
 
@@ -117,7 +123,7 @@ def fill(folder: Path, entries: dict | None) -> list[str]:
     return files
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     tree=st.fixed_dictionaries(
         {".gitignore": ignore_files}, optional=dict.fromkeys(NAMES, folders)

@@ -25,36 +25,44 @@ hostile = st.lists(
 ).map("".join)
 
 
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b[2J\x1b[1;1Hgone", "gone"),
-        ("\x9b31mred", "red"),
-        ("\x1b]0;title\x07text", "text"),
-        ("\x1b]52;c;cm0gLXJm\x1b\\text", "text"),
-        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
-        ("\x9d52;c;cm0\x9ctext", "text"),
-        ("\x1bPq#0~~\x1b\\text", "text"),
-        ("\x1b_payload\x1b\\\x1b^more\x1b\\\x1bXlast\x1b\\text", "text"),
-        ("\x1bc\x1b(B\x1b#8text", "text"),
-        ("a\x08b\x7fc\x00d\re", "abcde"),
-        ("one\r\ntwo\tthree", "one\ntwo\tthree"),
-        ("invoice\u202efdp.exe", "invoicefdp.exe"),
-        ("\ufeffa\U000e0041b\ufff9c", "abc"),
-        ("\ud83d lone", "\ufffd lone"),
-        (
-            "\x1b]0;a title that never ends\nand then words",
-            "0;a title that never ends\nand then words",
-        ),
-        ("\x1b[12\nwords", "12\nwords"),
-        ("ends in \x1b", "ends in "),
-        ("ends in \x1b[3", "ends in 3"),
-        ("\x1b]52;c;" + "A" * 5000 + "\x07", "52;c;" + "A" * 5000),
-    ],
-)
+EXAMPLES = [
+    ("\x1b[31mred\x1b[0m", "red"),
+    ("\x1b[2J\x1b[1;1Hgone", "gone"),
+    ("\x9b31mred", "red"),
+    ("\x1b]0;title\x07text", "text"),
+    ("\x1b]52;c;cm0gLXJm\x1b\\text", "text"),
+    ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+    ("\x9d52;c;cm0\x9ctext", "text"),
+    ("\x1bPq#0~~\x1b\\text", "text"),
+    ("\x1b_payload\x1b\\\x1b^more\x1b\\\x1bXlast\x1b\\text", "text"),
+    ("\x1bc\x1b(B\x1b#8text", "text"),
+    ("a\x08b\x7fc\x00d\re", "abcde"),
+    ("one\r\ntwo\tthree", "one\ntwo\tthree"),
+    ("invoice\u202efdp.exe", "invoicefdp.exe"),
+    ("\ufeffa\U000e0041b\ufff9c", "abc"),
+    ("\ud83d lone", "\ufffd lone"),
+    (
+        "\x1b]0;a title that never ends\nand then words",
+        "0;a title that never ends\nand then words",
+    ),
+    ("\x1b[12\nwords", "12\nwords"),
+    ("ends in \x1b", "ends in "),
+    ("ends in \x1b[3", "ends in 3"),
+    ("\x1b]52;c;" + "A" * 5000 + "\x07", "52;c;" + "A" * 5000),
+    ("\x1b[" + "1" * 64 + "mred", "red"),
+    ("\x1b[" + "1" * 65 + "mred", "1" * 65 + "mred"),
+]
+
+
+@pytest.mark.parametrize(("text", "safe"), EXAMPLES)
 def test_examples(text: str, safe: str):
     assert sanitize(text) == safe
+
+
+@pytest.mark.parametrize(("text", "safe"), EXAMPLES)
+def test_examples_character_by_character(text: str, safe: str):
+    sanitizer = Sanitizer()
+    assert "".join([*map(sanitizer.feed, text), sanitizer.flush()]) == safe
 
 
 @settings(deadline=None)

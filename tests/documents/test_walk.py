@@ -98,6 +98,23 @@ def test_louder_ignore_files_and_deeper_folders_win(tree):
     assert found(root) == ["sub/y.a", "x.b"]
 
 
+def test_the_last_match_decides(tree):
+    root = tree({".gitignore": "*.log\n!keep.log\n", "keep.log": "", "x.log": ""})
+    assert found(root) == ["keep.log"]
+
+
+def test_a_slash_anchors_a_pattern_to_its_own_folder(tree):
+    root = tree({"sub/.gitignore": "/x\nd/y\n", "x": "", "sub/x": "", "sub/d/x": "", "sub/d/y": ""})
+    assert found(root) == ["sub/d/x", "x"]
+
+
+def test_the_repositorys_exclude_file_is_the_quietest(tree):
+    root = tree(
+        {".git/info/exclude": "*.p\n", ".gitignore": "!keep.p\n", "keep.p": "", "x.p": "", "a": ""}
+    )
+    assert found(root) == ["a", "keep.p"]
+
+
 def test_a_file_cannot_be_rescued_from_an_ignored_folder(tree):
     root = tree({".gitignore": "build/\n!build/keep.txt\n", "build/keep.txt": "", "a": ""})
     assert found(root) == ["a"]

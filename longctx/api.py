@@ -1,0 +1,230 @@
+"""The Python API: load a model, index paths, ask. The command line uses nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import BinaryIO
+
+from longctx.contexts.corpus import Corpus, build_corpus
+from longctx.contexts.store import SegmentStore
+from longctx.documents.document import Document, Skipped
+from longctx.documents.read import read_documents
+from longctx.engines.base import Answer, AskOptions, Done, Event, OnProgress, Progress
+from longctx.engines.local import LocalEngine
+from longctx.errors import LongctxError, UsageError
+from longctx.indexshare.profile import Profile, find_profile
+from longctx.indexshare.recall import Recall
+from longctx.models.loaded import LoadedModel, load
+from longctx.models.sources import DEFAULT_MODEL
+
+PROGRESS_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class DocumentInfo:
+    """A document of a context."""
+
+    path: str
+    tokens: int
+    kind: str
+
+
+class Context:
+    """Indexed documents and the model that answers over them."""
+
+    def __init__(self, engine: LocalEngine, corpus: Corpus, seconds: dict[str, float]):
+        self._engine, self._corpus = engine, corpus
+        self._seconds = seconds
+
+    @property
+    def model_name(self) -> str:
+        return self._engine.model.name
+
+    @property
+    def context_tokens(self) -> int:
+        return self._corpus.tokens
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        return list(self._corpus.skipped)
+
+    @property
+    def documents(self) -> list[DocumentInfo]:
+        return [
+            DocumentInfo(e.document.path, e.segment.tokens, e.document.kind)
+            for e in self._corpus.entries
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What readers had to assume or leave out, one line each."""
+        return [
+            f"{entry.document.path}: {warning}"
+            for entry in self._corpus.entries
+            for warning in entry.document.warnings
+        ]
+
+    def stream(
+        self,
+        question: str,
+        options: AskOptions | None = None,
+        history: Sequence[tuple[str, str]] = (),
+    ) -> Iterator[Event]:
+        """Answer as a stream of events, the last of which is `Done`."""
+        options = options or AskOptions()
+        yield from self._engine.ask(question, self._corpus, options, history, self._seconds)
+        # Loading and indexing are told once; the next question reuses everything.
+        self._seconds = {}
+        self._corpus.reused_tokens, self._corpus.indexed_tokens = self._corpus.tokens, 0
+
+    def ask(self, question: str, **options: object) -> Answer:
+        """Answer a question; options are those of `AskOptions`."""
+        known = {field.name for field in fields(AskOptions)}
+        if unknown := set(options) - known:
+            raise UsageError(f"unknown option {sorted(unknown)[0]!r}; known: {sorted(known)}")
+        for event in self.stream(question, AskOptions(**options)):  # type: ignore[arg-type]
+            if isinstance(event, Done):
+                return event.answer
+        raise LongctxError("the engine ended without an answer")
+
+    def chat(self) -> Chat:
+        """A conversation over this context."""
+        return Chat(self)
+
+    def close(self) -> None:
+        """Release the index and the model."""
+        self._corpus.entries.clear()
+
+
+class Chat:
+    """Several questions over one context; earlier ones are kept as far as the window allows."""
+
+    def __init__(self, context: Context):
+        self.context = context
+        self.history: list[tuple[str, str]] = []
+        self.last: Answer | None = None
+
+    def stream(self, question: str, options: AskOptions | None = None) -> Iterator[Event]:
+        """As `Context.stream`, with the conversation so far."""
+        for event in self.context.stream(question, options, tuple(self.history)):
+            if isinstance(event, Done):
+                self.last = event.answer
+                self.history.append((question, event.answer.answer))
+            yield event
+
+
+def load_model(name_or_path: str = DEFAULT_MODEL, *, dtype: str = "auto", device: str = "auto"):
+    """Load a model; `.forward(token_ids)` gives logits `[T, vocab]` float32."""
+    return load(name_or_path, device=device, dtype=dtype)
+
+
+def index(
+    paths: Sequence[str | Path] | str | Path,
+    *,
+    model: str | LoadedModel = DEFAULT_MODEL,
+    device: str = "auto",
+    dtype: str = "auto",
+    store: bool = True,
+    on_progress: OnProgress | None = None,
+    hidden: bool = False,
+    follow_symlinks: bool = False,
+    stdin_paths: BinaryIO | None = None,
+    profile: Profile | None = None,
+) -> Context:
+    """Read and index everything under `paths`; what the store already holds is not done again.
+
+    Raises `UsageError` for a missing path or when nothing readable is there, `ModelError` for a
+    model that cannot be had, `DoesNotFitError` when memory or disk are too small.
+    """
+    show = on_progress or (lambda progress: None)
+    named = [paths] if isinstance(paths, str | Path) else list(paths)
+    documents, skipped = _read([Path(p) for p in named], show, hidden, follow_symlinks, stdin_paths)
+    started = time.perf_counter()
+    loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
+    profile = profile or find_profile(loaded.name, loaded.digest)
+    preamble = loaded.tokenizer.encode_text(profile.preamble)[0]
+    recall = Recall(loaded.decoder, profile, preamble)
+    seconds = {"load": time.perf_counter() - started}
+    started = time.perf_counter()
+    kept = SegmentStore.default(loaded.digest, profile.index_digest()) if store else None
+    kept = kept or SegmentStore(None, loaded.digest, profile.index_digest())
+    corpus = build_corpus(
+        documents, skipped, recall, loaded.tokenizer, kept, _IndexProgress(documents, show).hear
+    )
+    seconds["index"] = time.perf_counter() - started
+    return Context(LocalEngine(loaded, recall), corpus, seconds)
+
+
+def _load(model: str, device: str, dtype: str, show: OnProgress) -> LoadedModel:
+    def hear(what: str, done: int, total: int) -> None:
+        show(Progress("load", tokens=done, total_tokens=total or None, note=what))
+
+    return load(model, device=device, dtype=dtype, progress=hear)
+
+
+def _read(
+    paths: list[Path],
+    show: OnProgress,
+    hidden: bool,
+    follow_symlinks: bool,
+    stdin_paths: BinaryIO | None,
+) -> tuple[list[Document], list[Skipped]]:
+    documents: list[Document] = []
+    skipped: list[Skipped] = []
+    for item in read_documents(
+        paths, hidden=hidden, follow_symlinks=follow_symlinks, stdin_paths=stdin_paths
+    ):
+        if isinstance(item, Skipped):
+            skipped.append(item)
+        elif not item.text.strip():
+            skipped.append(Skipped(item.path, "empty"))
+        else:
+            documents.append(item)
+            show(Progress("read", documents=len(documents)))
+    if not documents:
+        where = ", ".join(str(path) for path in paths) or "the given list"
+        raise UsageError(f"nothing readable in {where}" + _reasons(skipped))
+    return documents, skipped
+
+
+def _reasons(skipped: list[Skipped]) -> str:
+    if not skipped:
+        return ": no files there"
+    kinds = sorted({item.reason for item in skipped})
+    return f": {len(skipped)} files skipped ({', '.join(kinds[:5])})"
+
+
+class _IndexProgress:
+    """Adds up what the indexer reports and passes it on a few times a second.
+
+    The total is estimated from characters until everything is tokenised.
+    """
+
+    def __init__(self, documents: Sequence[Document], show: OnProgress):
+        self._show = show
+        self._characters = sum(len(document.text) for document in documents)
+        self._total = len(documents)
+        self._documents = self._tokens = 0
+        self._start = self._last = time.perf_counter()
+
+    def hear(self, tokens: int, documents: int, reused: bool) -> None:
+        self._tokens += tokens
+        self._documents += documents
+        now = time.perf_counter()
+        if now - self._last < PROGRESS_SECONDS and self._documents < self._total:
+            return
+        self._last = now
+        self._show(
+            Progress(
+                "index",
+                documents=self._documents,
+                total_documents=self._total,
+                tokens=self._tokens,
+                total_tokens=max(self._tokens, self._characters // 4),
+                seconds=now - self._start,
+                note="reused" if reused else "",
+            )
+        )

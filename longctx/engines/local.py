@@ -1,0 +1,266 @@
+"""The local engine: index, select, read, answer, on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from longctx.accounting import flops
+from longctx.contexts.cite import Cited, cite
+from longctx.contexts.corpus import Corpus
+from longctx.contexts.passages import Passage, passages
+from longctx.engines.base import (
+    Answer,
+    AskOptions,
+    Citation,
+    Compute,
+    Done,
+    Event,
+    Evidence,
+    EvidencePassage,
+    HeatRow,
+    Progress,
+    Token,
+    Usage,
+)
+from longctx.engines.found import FoundJudge
+from longctx.engines.generate import generate
+from longctx.engines.prompt import NOT_FOUND, messages
+from longctx.errors import DoesNotFitError, UsageError
+from longctx.indexshare.lexical import bm25, question_terms
+from longctx.indexshare.recall import Recall
+from longctx.indexshare.select import choose, fuse, heat
+from longctx.models.chat import ChatTemplate, encode_chat
+from longctx.models.loaded import LoadedModel
+from longctx.models.token_stream import Streamer
+
+HEAT_SLICES = 120
+INDEX_KINDS = ("hybrid", "attention", "lexical")
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What the index chose: passages in context order, scores of all blocks, question tokens."""
+
+    passages: list[Passage]
+    scores: np.ndarray
+    question_tokens: int
+
+
+class LocalEngine:
+    """One model with its indexer; answers questions over a `Corpus`."""
+
+    def __init__(self, model: LoadedModel, recall: Recall):
+        self.model, self.recall = model, recall
+        self.template = ChatTemplate.for_tokenizer(model.tokenizer)
+        self.stop = frozenset(model.tokenizer.eos_ids) | frozenset(model.config.eos_ids)
+        self.judge = FoundJudge(model, recall.profile.found)
+
+    def select(self, question: str, corpus: Corpus, kind: str = "hybrid") -> Selected:
+        """Score every block of the context and choose what to read."""
+        if kind not in INDEX_KINDS:
+            raise UsageError(f"unknown index {kind!r}; choose one of {', '.join(INDEX_KINDS)}")
+        profile, first = self.recall.profile, corpus.first_blocks
+        segments = [entry.segment for entry in corpus.entries]
+        ids = self.model.tokenizer.encode_text(profile.question_format.format(question=question))[0]
+        if len(ids) > self.model.config.max_positions // 4:
+            raise DoesNotFitError(
+                f"the question has {len(ids)} tokens; at most "
+                f"{self.model.config.max_positions // 4} fit this model"
+            )
+        attention = lexical = None
+        if kind != "lexical":
+            attention = self.recall.score(ids, [s.keys for s in segments])[0].numpy()
+        if kind != "attention":
+            lexical = bm25(question_terms(question), [s.postings for s in segments])
+        scores = fuse(attention, lexical, profile.lexical_weight, first)
+        runs = choose(scores, first, profile.top_blocks, profile.neighbours)
+        return Selected(passages(corpus, runs), scores, len(ids))
+
+    def ask(
+        self,
+        question: str,
+        corpus: Corpus,
+        options: AskOptions,
+        history: Sequence[tuple[str, str]] = (),
+        seconds: dict[str, float] | None = None,
+    ) -> Iterator[Event]:
+        """Answer one question; `seconds` holds what loading and indexing took before."""
+        if not question.strip():
+            raise UsageError("the question is empty")
+        clock = _Clock(seconds or {})
+        yield Progress("select", tokens=0, total_tokens=corpus.tokens)
+        selected = self.select(question, corpus, options.index)
+        clock.mark("select")
+        read, history, prompt = self._fit(question, selected.passages, history, options)
+        decoder = self.model.decoder
+        yield Evidence(
+            tuple(_passage(n, p) for n, p in enumerate(read, 1)),
+            _heat_rows(corpus, selected.scores),
+            len(prompt),
+        )
+        cache = decoder.new_cache(len(prompt) + options.max_answer_tokens + self.judge.room)
+        logits = decoder.forward(prompt, cache, last_only=True)[0]
+        clock.mark("first_token")
+        text, log_probabilities = "", []
+        streamer = Streamer(self.model.tokenizer)
+        for token, share in generate(
+            decoder,
+            cache,
+            logits,
+            self.stop,
+            options.max_answer_tokens,
+            options.temperature,
+            options.seed,
+        ):
+            log_probabilities.append(share)
+            piece = streamer.feed(token)
+            if piece:
+                text += piece
+                yield Token(piece)
+        if rest := streamer.flush():
+            text += rest
+            yield Token(rest)
+        clock.mark("answer")
+        found = not _declines(text)
+        cited = cite(question, text, read, corpus) if found else []
+        usage = Usage(
+            context_tokens=corpus.tokens,
+            indexed_tokens=corpus.indexed_tokens,
+            reused_tokens=corpus.reused_tokens,
+            read_tokens=len(prompt),
+            answer_tokens=len(log_probabilities),
+            seconds=clock.report(),
+        )
+        yield Done(
+            Answer(
+                answer=text.strip(),
+                found=found,
+                model=self.model.name,
+                evidence=tuple(_passage(n, p) for n, p in enumerate(read, 1)),
+                citations=tuple(_citation(c) for c in cited),
+                skipped=tuple({"path": s.path, "reason": s.reason} for s in corpus.skipped),
+                usage=usage,
+                compute=self.compute(corpus, selected.question_tokens, usage),
+                heat=_heat_rows(corpus, selected.scores),
+            )
+        )
+
+    def _fit(
+        self,
+        question: str,
+        read: list[Passage],
+        history: Sequence[tuple[str, str]],
+        options: AskOptions,
+    ) -> tuple[list[Passage], Sequence[tuple[str, str]], list[int]]:
+        """Drop the oldest history, then the weakest passages, until the prompt fits the window."""
+        room = self.model.config.max_positions - options.max_answer_tokens - self.judge.room
+        while True:
+            prompt = encode_chat(
+                self.model.tokenizer, self.template, messages(question, read, history)
+            )
+            if len(prompt) <= room:
+                return read, history, prompt
+            if history:
+                history = history[1:]
+            elif read:
+                weakest = min(read, key=lambda passage: passage.score)
+                read = [passage for passage in read if passage is not weakest]
+            else:
+                raise DoesNotFitError(
+                    f"the question and an answer of {options.max_answer_tokens} tokens do not fit "
+                    f"the model's window of {self.model.config.max_positions}; "
+                    "ask for a shorter answer or choose another model"
+                )
+
+    def compute(self, corpus: Corpus, question_tokens: int, usage: Usage) -> Compute:
+        """Operations of this question, and of two other ways to ask it of the same context.
+
+        Dense: the whole context through every layer with causal attention. Every-layer index: as
+        recall does it, but each layer indexes for itself, so the context passes through them all.
+        """
+        config, profile = self.model.config, self.recall.profile
+        sinks = self.recall.sinks
+        context, answered = corpus.tokens, usage.answer_tokens
+        reading = flops.dense(config, usage.read_tokens) + flops.dense(
+            config, answered, usage.read_tokens
+        )
+        reading += flops.head(config, answered + 1)
+        scoring = flops.scoring(config.head_dim, len(profile.heads), question_tokens, context)
+
+        def index(depth: int, tokens: int) -> int:
+            return flops.leader(config, depth, tokens, profile.window, sinks)
+
+        done = index(profile.leader, corpus.indexed_tokens + question_tokens) + scoring + reading
+        whole = context + question_tokens
+        dense = flops.dense(config, whole) + flops.dense(config, answered, whole)
+        every = index(config.layers - 1, whole) + scoring * config.layers + reading
+        return Compute(done, dense + flops.head(config, answered + 1), every)
+
+
+def _declines(text: str) -> bool:
+    return NOT_FOUND.rstrip(".").lower() in text.lower()
+
+
+class _Clock:
+    """Seconds of each phase, and of all of them together."""
+
+    def __init__(self, before: dict[str, float]):
+        self._seconds = {"load": 0.0, "index": 0.0, **before}
+        self._start = self._last = time.perf_counter()
+
+    def mark(self, phase: str) -> None:
+        now = time.perf_counter()
+        self._seconds[phase] = now - self._last
+        self._last = now
+
+    def report(self) -> dict[str, float]:
+        spent = time.perf_counter() - self._start
+        before = self._seconds["load"] + self._seconds["index"]
+        first = before + self._seconds["select"] + self._seconds["first_token"]
+        return {
+            "load": round(self._seconds["load"], 3),
+            "index": round(self._seconds["index"], 3),
+            "select": round(self._seconds["select"], 3),
+            "first_token": round(first, 3),
+            "total": round(before + spent, 3),
+        }
+
+
+def _passage(number: int, passage: Passage) -> EvidencePassage:
+    place = passage.place
+    return EvidencePassage(
+        number,
+        passage.path,
+        place.start_line,
+        place.end_line,
+        place.page,
+        place.time,
+        round(passage.score, 4),
+        passage.text,
+    )
+
+
+def _citation(cited: Cited) -> Citation:
+    place = cited.place
+    return Citation(
+        cited.passage,
+        cited.quote,
+        cited.path,
+        place.start_line if place else None,
+        place.end_line if place else None,
+        place.page if place else None,
+        place.time if place else None,
+        cited.verified,
+    )
+
+
+def _heat_rows(corpus: Corpus, scores: np.ndarray) -> tuple[HeatRow, ...]:
+    rows = heat(scores, corpus.first_blocks, HEAT_SLICES)
+    return tuple(
+        HeatRow(e.document.path, e.segment.tokens, tuple(round(float(v), 3) for v in row))
+        for e, row in zip(corpus.entries, rows, strict=True)
+    )
