@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from longctx.cli import amounts
 from longctx.cli.citations import citation_lines, evidence_lines
 from longctx.cli.progress import ProgressView, showing
 from longctx.cli.render import Output
@@ -31,10 +32,11 @@ def show_answer(
         for event in events:
             if isinstance(event, Progress) and not streamed:
                 view(event)
-            elif isinstance(event, Evidence) and show_evidence:
-                view.stop()
-                output.notes(evidence_lines(event.passages))
-                view(Progress("answer"))
+            elif isinstance(event, Evidence):
+                if show_evidence:
+                    view.stop()
+                    output.notes(evidence_lines(event.passages))
+                view(reading(event))
             elif isinstance(event, Token):
                 text = event.text if streamed else event.text.lstrip()
                 if text and not streamed:
@@ -57,9 +59,16 @@ def silent_answer(events: Iterable[Event], view: ProgressView) -> Answer:
         for event in events:
             if isinstance(event, Progress):
                 view(event)
+            elif isinstance(event, Evidence):
+                view(reading(event))
             elif isinstance(event, Done):
                 return event.answer
     raise LongctxError("the answer broke off; ask again")
+
+
+def reading(evidence: Evidence) -> Progress:
+    """What the model does between the choice of the evidence and its first word."""
+    return Progress("answer", note=amounts.count(evidence.read_tokens, "token"))
 
 
 def _finish(answer: Answer, streamed: str, output: Output) -> None:

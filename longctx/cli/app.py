@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from longctx.cli.outcome import DEBUG_VARIABLE, Terminated, guarded
+from longctx.errors import EXIT_INTERRUPTED
 
 
 def main() -> None:
@@ -20,7 +21,10 @@ def main() -> None:
     prepare_streams()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
-    code = guarded(_run)
+    try:
+        code = guarded(_run)
+    except KeyboardInterrupt:  # another one, while the first was being told
+        code = EXIT_INTERRUPTED
     for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left to tidy up
         signal.signal(number, signal.SIG_DFL)
     sys.exit(code)

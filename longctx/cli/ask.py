@@ -13,12 +13,13 @@ from longctx.cli import options
 from longctx.cli.options import ContextSettings
 from longctx.engines.base import AskOptions
 from longctx.errors import EXIT_FAILURE, EXIT_OK, EXIT_SKIPPED, UsageError
+from longctx.models.sources import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from longctx import Context
     from longctx.cli.inputs import Question
     from longctx.cli.progress import ProgressView
     from longctx.cli.render import Output
-    from longctx.contexts.context import Context
 
 DEFAULTS = AskOptions()
 
@@ -29,7 +30,7 @@ def ask(
         typer.Argument(metavar="QUESTION", help="In quotation marks.", show_default=False),
     ] = None,
     paths: options.Paths = [],  # noqa: B006  typer wants the default itself, nobody changes it
-    model: options.ModelName = options.DEFAULT_MODEL,
+    model: options.ModelName = DEFAULT_MODEL,
     device: options.DeviceName = "auto",
     max_answer_tokens: options.MaxAnswerTokens = DEFAULTS.max_answer_tokens,
     temperature: options.Temperature = DEFAULTS.temperature,
@@ -45,7 +46,7 @@ def ask(
     follow_symlinks: options.FollowSymlinks = False,
 ) -> None:
     """Ask a question of files and folders."""
-    from longctx.cli.inputs import checked_paths, checked_question, read_questions
+    from longctx.cli.inputs import checked_question, read_questions
     from longctx.cli.opening import open_context
     from longctx.cli.progress import progress_view
     from longctx.cli.render import Output
@@ -57,11 +58,10 @@ def ask(
     else:
         asked, paths = "", [question, *paths] if question is not None else paths
         batch = read_questions(questions)
-    checked = checked_paths(paths)
     settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks)
     how = AskOptions(max_answer_tokens, temperature, seed, index)
     view = progress_view(output)
-    with contextlib.closing(open_context(checked, settings, view)) as context:
+    with contextlib.closing(open_context(paths, settings, view)) as context:
         if batch:
             code = _ask_all(context, batch, how, output, view)
         elif json:
@@ -98,9 +98,7 @@ def _ask_shown(
     from longctx.cli.heat import heat_strip
     from longctx.cli.report import report_lines, skipped_lines, warning_lines
 
-    shown = show_answer(
-        context.stream(question, how), output, view, show_evidence=show_evidence
-    )
+    shown = show_answer(context.stream(question, how), output, view, show_evidence=show_evidence)
     answer = shown.answer
     if output.quiet:
         return EXIT_OK

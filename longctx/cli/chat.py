@@ -11,17 +11,18 @@ from longctx.cli import options
 from longctx.cli.options import ContextSettings
 from longctx.engines.base import AskOptions
 from longctx.errors import EXIT_SKIPPED
+from longctx.models.sources import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from longctx import Context
     from longctx.cli.render import Output
-    from longctx.contexts.context import Context
 
 DEFAULTS = AskOptions()
 
 
 def chat(
     paths: options.Paths,
-    model: options.ModelName = options.DEFAULT_MODEL,
+    model: options.ModelName = DEFAULT_MODEL,
     device: options.DeviceName = "auto",
     max_answer_tokens: options.MaxAnswerTokens = DEFAULTS.max_answer_tokens,
     temperature: options.Temperature = DEFAULTS.temperature,
@@ -36,7 +37,7 @@ def chat(
 ) -> None:
     """Ask several questions of files and folders; /help says what else can be typed."""
     from longctx.cli.conversation import Conversation
-    from longctx.cli.inputs import STDIN, checked_paths
+    from longctx.cli.inputs import STDIN
     from longctx.cli.opening import open_context
     from longctx.cli.progress import progress_view
     from longctx.cli.render import Output
@@ -45,11 +46,10 @@ def chat(
     if STDIN in paths:
         raise UsageError("chat reads its questions from standard input: name the paths instead")
     output = Output(quiet=quiet)
-    checked = checked_paths(paths)
     settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks)
     how = AskOptions(max_answer_tokens, temperature, seed, index)
     view = progress_view(output)
-    with contextlib.closing(open_context(checked, settings, view)) as context:
+    with contextlib.closing(open_context(paths, settings, view)) as context:
         _introduce(context, output)
         conversation = Conversation(context.chat(), how, output, view, show_evidence=show_evidence)
         code = conversation.run()

@@ -6,8 +6,6 @@ Every fault is a `UsageError` of one line that names the place.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,23 +33,12 @@ def checked_question(text: str) -> str:
 
 
 def checked_paths(named: Sequence[str]) -> list[Path]:
-    """The paths named, `-` replaced by those listed on stdin; every one of them exists."""
-    from longctx.documents.walk import find_files
-
-    paths: list[Path] = []
-    for name in named:
-        if name == STDIN:
-            paths.extend(_listed(_stdin_bytes()))
-        elif not name:
-            raise UsageError("a path is empty; name a file or a folder")
-        else:
-            paths.append(Path(name))
-    if not paths:
-        if STDIN in named:
-            raise UsageError("no paths came on standard input")
+    """The paths named but `-`; whether they exist is seen when they are read."""
+    if not named:
         raise UsageError("nothing to read is named; name files or folders after the question")
-    find_files(paths)  # complains at once about a path that does not exist; walks nothing yet
-    return paths
+    if "" in named:  # would be the current folder
+        raise UsageError("a path is empty; name a file or a folder")
+    return [Path(name) for name in named if name != STDIN]
 
 
 def read_questions(file: Path) -> list[Question]:
@@ -83,15 +70,3 @@ def _question(line: bytes, place: str, number: int) -> Question:
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise UsageError(f'{place}: "id" is neither text nor a whole number')
     return Question(name, checked_question(question))
-
-
-def _stdin_bytes() -> bytes:
-    if sys.stdin is None:
-        return b""
-    return sys.stdin.buffer.read()
-
-
-def _listed(listing: bytes) -> list[Path]:
-    separator = b"\0" if b"\0" in listing else b"\n"
-    names = (name.removesuffix(b"\r") for name in listing.split(separator))
-    return [Path(os.fsdecode(name)) for name in names if name]

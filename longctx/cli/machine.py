@@ -45,7 +45,8 @@ def _machine_memory(meminfo: Path) -> tuple[int | None, int | None]:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return _system_memory(), None
-    kilobytes = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines)}
+    fields = (line.partition(":") for line in lines)
+    kilobytes = {name: value.split()[0] for name, _, value in fields if value.strip()}
     found = (kilobytes.get("MemTotal"), kilobytes.get("MemAvailable"))
     total, free = (int(value) * 1024 if value is not None else None for value in found)
     return total, free

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longctx.cli import options
+from longctx.models.sources import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from longctx.models.registry import ModelInfo
@@ -30,8 +31,8 @@ def list_models(json: options.JsonOutput = False) -> None:
         output.json([_as_json(info) for info in infos])
         return
     rows = [
-        (info.name, size(info.size), info.licence or "?", "yes" if info.path else "no", _notes(info))
-        for info in infos
+        (i.name, size(i.size), i.licence or "?", "yes" if i.path else "no", _notes(i))
+        for i in infos
     ]
     output.lines(table(("NAME", "SIZE", "LICENCE", "FETCHED", "NOTE"), rows))
 
@@ -41,7 +42,7 @@ def pull(
     name: Annotated[
         str,
         typer.Argument(metavar="MODEL", help="A name of the list, or a Hugging Face id: org/name."),
-    ] = options.DEFAULT_MODEL,
+    ] = DEFAULT_MODEL,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Fetch a model; an interrupted fetch goes on where it was."""
@@ -125,7 +126,8 @@ def calibrate(
     with showing(progress_view(output), "load") as view:
         import longctx
 
-        calibration = longctx.calibrate(
+        api: Any = longctx
+        calibration = api.calibrate(
             model, questions=questions, on_progress=view, quick=quick, out=out
         )
     output.lines(table_of(calibration.table))

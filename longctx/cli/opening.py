@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longctx.cli import amounts
+from longctx.cli.inputs import STDIN, checked_paths
 from longctx.cli.options import ContextSettings
 from longctx.cli.progress import ProgressView, showing
-from longctx.documents.document import Skipped
-from longctx.documents.reasons import reason_kind
-from longctx.errors import UsageError
 
 if TYPE_CHECKING:
-    from longctx.contexts.context import Context
-
-_MOST_PATHS_NAMED = 3
+    from longctx import Context
 
 
-def open_context(paths: Sequence[Path], settings: ContextSettings, view: ProgressView) -> Context:
-    """Index `paths`, or raise `UsageError` when nothing in them can be read."""
-    import longctx
-
+def open_context(named: Sequence[str], settings: ContextSettings, view: ProgressView) -> Context:
+    """Index the paths named, and those listed on stdin where `-` is among them."""
+    paths = checked_paths(named)
     with showing(view, "load"):
-        context = longctx.index(
+        import longctx
+
+        return longctx.index(
             paths,
             model=settings.model,
             device=settings.device,
@@ -33,21 +28,5 @@ def open_context(paths: Sequence[Path], settings: ContextSettings, view: Progres
             on_progress=view,
             hidden=settings.hidden,
             follow_symlinks=settings.follow_symlinks,
+            stdin_paths=sys.stdin.buffer if STDIN in named else None,
         )
-    if not context.documents:
-        context.close()
-        raise UsageError(nothing_readable(paths, context.skipped))
-    return context
-
-
-def nothing_readable(paths: Sequence[Path], skipped: Sequence[Skipped]) -> str:
-    """Why `paths` give no context, in one line."""
-    names = [path.as_posix() for path in paths[:_MOST_PATHS_NAMED]]
-    if len(paths) > _MOST_PATHS_NAMED:
-        names.append(f"{len(paths) - _MOST_PATHS_NAMED} more")
-    where = ", ".join(names)
-    if not skipped:
-        return f"nothing readable in {where}: no files but hidden or ignored ones; see --hidden"
-    kinds = [kind for kind, _ in Counter(reason_kind(file.reason) for file in skipped).most_common()]
-    count = amounts.count(len(skipped), "file")
-    return f"nothing readable in {where}: {count} skipped ({', '.join(kinds)})"

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from longctx.models.sources import DEFAULT_MODEL
+
 Index = Literal["hybrid", "attention", "lexical"]
 Device = Literal["auto", "cpu", "cuda"]
-
-DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from longctx.errors import (
     EXIT_DOES_NOT_FIT,
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
     EXIT_OK,
-    EXIT_USAGE,
     LongctxError,
 )
+
+if TYPE_CHECKING:
+    from typer import TyperException
 
 EXIT_TERMINATED = 143
 DEBUG_VARIABLE = "LONGCTX_DEBUG"
@@ -131,17 +135,15 @@ def _tell(error: BaseException) -> int:
         return outcome_of(error).code
 
 
-def _tell_usage(error: BaseException) -> None:
+def _tell_usage(error: TyperException) -> None:
     """What typer found wrong with the arguments, and where to read how they go."""
     from longctx.documents.sanitize import sanitize_line
 
-    message = " ".join(getattr(error, "message", "").split())
-    formatted = " ".join(error.format_message().split()) if hasattr(error, "format_message") else ""
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")
+    shown = sanitize_line(message).rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "longctx"
-    shown = sanitize_line(formatted or message).rstrip(".")
-    sys.stderr.write(f"longctx: {shown[:1].lower()}{shown[1:]}\n")
-    sys.stderr.write(f"Try: {command} --help\n")
+    sys.stderr.write(f"longctx: {shown[:1].lower()}{shown[1:]}\nTry: {command} --help\n")
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -152,13 +154,16 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _output_is_broken() -> bool:
-    """Whether it is one of our own streams whose reader left: what it did not take is still there."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
+    """Whether it is one of our own streams that lost its reader, and not some other pipe."""
+    if not hasattr(select, "poll"):
         return True
-    return False
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            poll.register(stream.fileno(), 0)
+        except (OSError, ValueError):  # not a descriptor
+            continue
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _settle_streams() -> None:

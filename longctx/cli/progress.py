@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from longctx.cli import amounts
 from longctx.cli.render import Output
-from longctx.cli.status import ByteMeter, Status, status_of
+from longctx.cli.status import Meter, Status
 from longctx.engines.base import Progress
 
 if TYPE_CHECKING:
@@ -29,9 +29,12 @@ BAR_CELLS = 20
 class ProgressView:
     """Shows nothing: the view under `--quiet`. Called with each event, from any thread."""
 
+    def __init__(self) -> None:
+        self.meter = Meter()
+
     def __call__(self, event: Progress) -> None:
         """Show that an engine's work got this far."""
-        self.show(status_of(event))
+        self.show(self.meter.of_event(event))
 
     def show(self, status: Status) -> None:
         """Show how far the work got."""
@@ -44,6 +47,7 @@ class PlainProgress(ProgressView):
     """A line every five seconds at most, for logs and pipes."""
 
     def __init__(self, output: Output) -> None:
+        super().__init__()
         self._output = output
         self._last = time.monotonic()
 
@@ -59,6 +63,7 @@ class LiveProgress(ProgressView):
     """One line on the terminal, with a bar where the end is known."""
 
     def __init__(self, output: Output) -> None:
+        super().__init__()
         self._output = output
         self._status = Status("")
         self._shown_since = self._label_since = time.monotonic()
@@ -145,9 +150,8 @@ def showing(view: ProgressView, begin: str) -> Iterator[ProgressView]:
 @contextlib.contextmanager
 def showing_bytes(view: ProgressView) -> Iterator[Callable[[str, int, int], None]]:
     """Yield what is called with (what happens, bytes done, bytes in all) to show a transfer."""
-    meter = ByteMeter()
     try:
-        yield lambda stage, done, total: view.show(meter.status(stage, done, total))
+        yield lambda what, done, total: view.show(view.meter.of_bytes(what, done, total))
     finally:
         view.stop()
 

@@ -41,7 +41,7 @@ def report_lines(
         "seconds": ", ".join(_seconds(usage.seconds)),
         "compute": compute_line(compute),
     }
-    return [(Styled(f"{label:8}", "dim"), text) for label, text in labelled.items() if text]
+    return [(Styled(f"{label:9}", "dim"), text) for label, text in labelled.items() if text]
 
 
 def summary_line(usage: Usage, writing_seconds: float) -> str:
@@ -76,17 +76,17 @@ def skipped_lines(skipped: Sequence[Skipped]) -> Iterator[Line]:
     """The first files that were not read with their reasons, then a count of the others."""
     if not skipped:
         return
-    yield (Styled(f"{'skipped':8}", "yellow"), amounts.count(len(skipped), "file"))
+    yield (Styled(f"{'skipped':9}", "yellow"), amounts.count(len(skipped), "file"))
     for file in skipped[:MOST_SKIPPED]:
-        yield (f"{'':8}{file.path}: {file.reason}",)
+        yield (f"{'':9}{file.path}: {file.reason}",)
     if len(skipped) > MOST_SKIPPED:
-        yield (f"{'':8}and {amounts.count(len(skipped) - MOST_SKIPPED)} more",)
+        yield (f"{'':9}and {amounts.count(len(skipped) - MOST_SKIPPED)} more",)
 
 
 def warning_lines(warnings: Sequence[str]) -> Iterator[Line]:
     """One line a warning, each once."""
     for warning in dict.fromkeys(warnings):
-        yield (Styled(f"{'warning':8}", "yellow"), warning)
+        yield (Styled(f"{'warning':9}", "yellow"), warning)
 
 
 def _speeds(usage: Usage, writing_seconds: float) -> Iterator[str]:

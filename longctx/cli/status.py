@@ -38,7 +38,43 @@ class Status:
         return [*self.facts, f"{amounts.duration(self.seconds_left - age_seconds)} left"]
 
 
-def status_of(event: Progress) -> Status:
+class Meter:
+    """Makes statuses of what engines and transfers report.
+
+    It measures the speed of a transfer itself; what an earlier run fetched already is no part of
+    that, so it counts from the first report of each transfer.
+    """
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._first_bytes = 0
+        self._last: tuple[int, int] | None = None
+
+    def of_event(self, event: Progress) -> Status:
+        """The status an event tells of; loading counts in bytes, all else in tokens."""
+        if event.stage == "load":
+            what = event.note or _STAGES["load"]
+            return self.of_bytes(what, event.tokens, event.total_tokens or 0)
+        return _of_tokens(event)
+
+    def of_bytes(self, what: str, done: int, total: int) -> Status:
+        """The status of a transfer or conversion; `total` is 0 where it is unknown."""
+        now = time.monotonic()
+        if self._last is None or done < self._last[0] or total != self._last[1]:
+            self._began, self._first_bytes = now, done
+        self._last = done, total
+        speed = amounts.rate(done - self._first_bytes, now - self._began)
+        facts = []
+        if done:
+            of_all = f" of {amounts.size(total)}" if total else ""
+            facts.append(f"{amounts.size(done)}{of_all}")
+        if speed is not None:
+            facts.append(f"{amounts.size(int(speed))}/s")
+        left = (total - done) / speed if speed and total > done else None
+        return Status(sanitize_line(what), _share(done, total), tuple(facts), left)
+
+
+def _of_tokens(event: Progress) -> Status:
     """Documents, tokens, speed and time left of an engine's event."""
     words = _STAGES.get(event.stage, event.stage)
     facts = []
@@ -52,41 +88,12 @@ def status_of(event: Progress) -> Status:
         facts.append(amounts.per_second(speed))
         if event.total_tokens is not None and event.total_tokens > event.tokens:
             left = (event.total_tokens - event.tokens) / speed
-    return Status(
-        sanitize_line(f"{words}: {event.note}" if event.note else words),
-        min(1.0, event.tokens / event.total_tokens) if event.total_tokens else None,
-        tuple(facts),
-        left,
-    )
+    label = sanitize_line(f"{words}: {event.note}" if event.note else words)
+    return Status(label, _share(event.tokens, event.total_tokens or 0), tuple(facts), left)
 
 
-class ByteMeter:
-    """Statuses of a transfer reported as (what, bytes done, bytes in all); it measures the speed.
-
-    What an earlier run fetched already is no part of the speed: each stage counts from its first
-    report.
-    """
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._began = 0.0
-        self._first_bytes = 0
-
-    def status(self, stage: str, done_bytes: int, total_bytes: int) -> Status:
-        """The status now; `total_bytes` is 0 where it is unknown."""
-        now = time.monotonic()
-        if stage != self._stage or done_bytes < self._first_bytes:
-            self._stage, self._began, self._first_bytes = stage, now, done_bytes
-        speed = amounts.rate(done_bytes - self._first_bytes, now - self._began)
-        facts = []
-        if done_bytes:
-            total = f" of {amounts.size(total_bytes)}" if total_bytes else ""
-            facts.append(f"{amounts.size(done_bytes)}{total}")
-        if speed is not None:
-            facts.append(f"{amounts.size(int(speed))}/s")
-        share = min(1.0, done_bytes / total_bytes) if total_bytes else None
-        left = (total_bytes - done_bytes) / speed if speed and total_bytes > done_bytes else None
-        return Status(sanitize_line(stage), share, tuple(facts), left)
+def _share(done: int, total: int) -> float | None:
+    return min(1.0, done / total) if total else None
 
 
 def _of(done: int, total: int | None, noun: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
 from longctx.cli.render import Line, Styled
@@ -37,9 +37,7 @@ def table_of(rows: Sequence[Any]) -> Iterator[Line]:
 
 
 def _record(row: Any) -> Mapping[str, Any]:
-    if is_dataclass(row) and not isinstance(row, type):
-        return asdict(row)
-    return row
+    return row if isinstance(row, Mapping) else asdict(row)
 
 
 def _shown(value: Any) -> str:

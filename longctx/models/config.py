@@ -89,6 +89,14 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
         raise ModelError(
             f"model family {family!r} is not supported; supported: {', '.join(FAMILIES)}"
         )
+    if method := raw.get("quantization_config"):
+        method = method.get("quant_method") if isinstance(method, dict) else method
+        raise ModelError(
+            f"the model's weights are quantised ({method}), which is not supported; "
+            "choose the unquantised model or a GGUF file of it"
+        )
+    if raw.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(f"activation {raw['hidden_act']!r} is not supported for family {family}")
     try:
         heads = int(raw["num_attention_heads"])
         hidden = int(raw["hidden_size"])
@@ -116,19 +124,27 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
             windows=_windows(raw, family, layers),
             eos_ids=tuple(eos) if isinstance(eos, list) else (() if eos is None else (int(eos),)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelError(f"the model's config lacks or misstates {error}; fetch it again") from None
     _check(config)
     return config
 
 
 def _check(config: ModelConfig) -> None:
-    if min(config.layers, config.hidden, config.heads, config.kv_heads, config.head_dim) < 1:
+    sizes = (config.layers, config.hidden, config.heads, config.kv_heads, config.head_dim)
+    if min(*sizes, config.intermediate, config.vocab, config.max_positions) < 1:
         raise ModelError("the model's config has a size below 1; fetch it again")
     if config.heads % config.kv_heads:
         raise ModelError(
             f"the model's config has {config.heads} heads for {config.kv_heads} key heads, "
             "which do not divide; fetch it again"
+        )
+    if config.head_dim % 2:
+        raise ModelError(f"rotary heads of odd size {config.head_dim} are not supported")
+    if config.windows and len(config.windows) != config.layers:
+        raise ModelError(
+            f"the model's config has {len(config.windows)} layer types for {config.layers} layers; "
+            "fetch it again"
         )
 
 
@@ -136,15 +152,17 @@ def _rope(raw: Mapping[str, Any]) -> RopeConfig:
     # Newer configs nest theta and scaling under rope_parameters; older ones keep them apart.
     nested = raw.get("rope_parameters") or {}
     scaling = dict(raw.get("rope_scaling") or nested)
-    theta = float(raw.get("rope_theta") or nested.get("rope_theta") or 10_000.0)
+    theta = float(scaling.get("rope_theta") or raw.get("rope_theta") or 10_000.0)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     if kind not in ROPE_KINDS:
         raise ModelError(f"rope scaling {kind!r} is not supported; known: {', '.join(ROPE_KINDS)}")
-    scaling.setdefault("max_position_embeddings", raw.get("max_position_embeddings"))
-    if raw.get("original_max_position_embeddings"):
-        scaling.setdefault(
-            "original_max_position_embeddings", raw["original_max_position_embeddings"]
-        )
+    if any(isinstance(value, Mapping) for value in scaling.values()):
+        raise ModelError("rope settings that differ between layers are not supported")
+    positions = raw.get("max_position_embeddings")
+    scaling["max_position_embeddings"] = positions
+    original = raw.get("original_max_position_embeddings")
+    original = original or scaling.get("original_max_position_embeddings") or positions
+    scaling["original_max_position_embeddings"] = original
     partial = float(scaling.get("partial_rotary_factor") or raw.get("partial_rotary_factor") or 1.0)
     if partial != 1.0:
         raise ModelError("partial rotary embeddings are not supported for this family")
@@ -152,15 +170,15 @@ def _rope(raw: Mapping[str, Any]) -> RopeConfig:
 
 
 def _windows(raw: Mapping[str, Any], family: str, layers: int) -> tuple[int | None, ...]:
-    window = raw.get("sliding_window")
+    window = raw.get("sliding_window", 4096)  # both families' default where the key is absent
     if not window:
         return ()
     if family == "mistral":
         return (int(window),) * layers
-    if not raw.get("use_sliding_window", False):
+    if family == "llama" or not raw.get("use_sliding_window", False):
         return ()
     kinds = raw.get("layer_types")
     if kinds:
         return tuple(int(window) if kind == "sliding_attention" else None for kind in kinds)
-    first = int(raw.get("max_window_layers", layers))
+    first = int(raw.get("max_window_layers", 28))
     return tuple(int(window) if layer >= first else None for layer in range(layers))

@@ -140,4 +140,4 @@ def attend(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) -> Tensor
         is_causal=mask is None and rows > 1,
         enable_gqa=q.shape[0] != k.shape[0],
     )
-    return out[0].transpose(0, 1).reshape(rows, -1)
+    return out[0].transpose(0, 1).flatten(1)

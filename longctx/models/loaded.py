@@ -68,7 +68,13 @@ def load(
     prepare_process()
     resolved = resolve(name_or_path, progress=progress)
     if resolved.kind == "gguf":
-        folder = converted_folder(resolved.path, ensure(cache_dir()), precision, progress)
+        folder = converted_folder(
+            resolved.path,
+            ensure(cache_dir()),
+            precision,
+            progress,
+            check=lambda config: check_memory(config, precision, where),
+        )
     else:
         folder = resolved.path
     config = read_config(folder / "config.json")

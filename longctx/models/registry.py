@@ -254,7 +254,7 @@ def _entry_info(entry: ModelEntry, models: Path) -> ModelInfo:
 
 def _absent(name: str, damaged: bool) -> str:
     state = "damaged" if damaged else "not fetched yet"
-    return f"the model {name} is {state}; fetch it with `longctx models get {name}`"
+    return f"the model {name} is {state}; fetch it with `longctx models pull {name}`"
 
 
 def _unknown(name: str) -> ModelError:

@@ -18,11 +18,18 @@ from longctx.errors import ModelError
 from longctx.models.config import RopeConfig
 
 
+_LONG = 1 << 24  # longer than any original context
+
+
 class Rope:
     """cos/sin tables for positions 0..n-1, grown on demand.
 
     `tables(n)` gives two float32 tensors `[n, head_dim]`, both halves equal, so that
     `x * cos + rotate_half(x) * sin` rotates; `attention_factor` is already multiplied in.
+    Raises `ModelError` when the config lacks a value that its kind of scaling needs.
+
+    Dynamic NTK and LongRoPE give a sequence longer than the original context other frequencies
+    than its beginning had alone; keys cached before that keep theirs, as in the reference code.
     """
 
     def __init__(self, config: RopeConfig, head_dim: int, device: torch.device | str = "cpu"):
@@ -30,12 +37,19 @@ class Rope:
         self.head_dim = head_dim
         self.device = torch.device(device)
         self._cache: tuple[float, Tensor, Tensor] | None = None
+        try:
+            for length in (1, _LONG):  # both sets of LongRoPE's factors
+                inverse_frequencies(config, head_dim, length)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+            raise ModelError(
+                f"the model's {config.kind} rope scaling lacks or misstates {error}; fetch it again"
+            ) from None
 
     def tables(self, length: int) -> tuple[Tensor, Tensor]:
         """cos and sin for positions 0..length-1 of a sequence of `length` tokens."""
         frequencies, factor, key = inverse_frequencies(self.config, self.head_dim, length)
         if self._cache is None or self._cache[0] != key or len(self._cache[1]) < length:
-            size = max(length, 1024)
+            size = max(1024, 1 << (length - 1).bit_length())  # so decoding rarely rebuilds it
             angles = torch.outer(torch.arange(size, dtype=torch.float32), frequencies)
             angles = torch.cat((angles, angles), dim=-1)
             cos, sin = (angles.cos() * factor), (angles.sin() * factor)
@@ -94,9 +108,7 @@ def _llama3(base: Tensor, values: Mapping[str, Any]) -> Tensor:
 def _yarn(config: RopeConfig, head_dim: int, base: Tensor) -> tuple[Tensor, float]:
     values = config.scaling
     factor = float(values["factor"])
-    original = float(
-        values.get("original_max_position_embeddings") or values["max_position_embeddings"]
-    )
+    original = float(values["original_max_position_embeddings"])
     fast, slow = float(values.get("beta_fast") or 32), float(values.get("beta_slow") or 1)
 
     def dimension(rotations: float) -> float:
@@ -138,7 +150,7 @@ def _dynamic(config: RopeConfig, head_dim: int, length: int) -> tuple[Tensor, fl
 def _longrope(config: RopeConfig, steps: Tensor, length: int) -> tuple[Tensor, float, float]:
     values = config.scaling
     longest = float(values["max_position_embeddings"])
-    original = float(values.get("original_max_position_embeddings") or longest)
+    original = float(values["original_max_position_embeddings"])
     wide = length > original
     extension = torch.tensor(values["long_factor" if wide else "short_factor"], dtype=torch.float32)
     frequencies = 1.0 / (extension * config.theta**steps)

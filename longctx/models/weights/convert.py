@@ -13,11 +13,16 @@ import os
 import shutil
 import struct
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from longctx.atomic import check_free, replace_folder
+from longctx.errors import ModelError
+from longctx.models.config import ModelConfig, parse_config
+from longctx.models.decoder import Decoder
 from longctx.models.weights.gguf import GGUFFile
 from longctx.models.weights.source import SINGLE_FILE
 
@@ -27,11 +32,16 @@ Progress = Callable[[str, int, int], None]
 
 
 def converted_folder(
-    gguf_path: Path, cache: Path, dtype: torch.dtype, progress: Progress | None = None
+    gguf_path: Path,
+    cache: Path,
+    dtype: torch.dtype,
+    progress: Progress | None = None,
+    check: Callable[[ModelConfig], None] = lambda config: None,
 ) -> Path:
     """The folder of `gguf_path` in `dtype` under `cache`, converted now if it is not there.
 
-    Raises `ModelError` for an unreadable file, `DoesNotFitError` when the disk is too small.
+    `check` may refuse the model by raising, before minutes go into converting it. Raises
+    `ModelError` for an unreadable or incomplete file, `DoesNotFitError` when the disk is too small.
     """
     stat = gguf_path.stat()
     source = {
@@ -48,8 +58,11 @@ def converted_folder(
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     gguf = GGUFFile(gguf_path)
-    names = gguf.names()
-    size = sum(_elements(shape) for _, shape in names) * dtype.itemsize
+    config = parse_config(gguf.config())
+    check(config)
+    shapes = gguf.shapes()
+    _check_complete(gguf_path, config, shapes)
+    size = sum(map(prod, shapes.values())) * dtype.itemsize
     check_free(folder.parent, size + 64 * 1024**2, f"the converted weights of {gguf_path.name}")
     with replace_folder(folder) as work:
         _write_weights(gguf, work / SINGLE_FILE, dtype, progress)
@@ -61,9 +74,11 @@ def converted_folder(
 
 
 def remove_converted(gguf_path: Path, cache: Path) -> int:
-    """Delete what was converted from `gguf_path`; returns the bytes freed."""
+    """Delete what was converted from files of `gguf_path`'s name; returns the bytes freed."""
     freed = 0
-    for folder in (cache / "converted").glob(f"{gguf_path.stem}-*"):
+    for folder in (cache / "converted").glob("*"):
+        if folder.name.rpartition("-")[0] != gguf_path.stem:
+            continue
         freed += sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
         shutil.rmtree(folder, ignore_errors=True)
     return freed
@@ -75,14 +90,33 @@ def _valid(folder: Path, source: dict) -> bool:
         size = (folder / SINGLE_FILE).stat().st_size
     except (OSError, ValueError):
         return False
-    return found == source | {"weights_size": size}
+    whole = all((folder / name).is_file() for name in ("config.json", "tokenizer.json"))
+    return whole and found == source | {"weights_size": size}
 
 
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
+class _Shapes:
+    """A weight source without values: what a decoder takes from it is what a file must hold."""
+
+    def __init__(self, path: Path, shapes: dict[str, tuple[int, ...]]):
+        self.path, self.left = path, dict(shapes)
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self.left.pop(name, None)
+        if found is None:
+            raise ModelError(f"{self.path}: tensor {name} is missing; fetch it again")
+        if found != shape:
+            raise ModelError(
+                f"{self.path}: tensor {name} has shape {found}, its settings ask for {shape}"
+            )
+        return torch.empty(shape, device="meta")
+
+
+def _check_complete(path: Path, config: ModelConfig, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raise `ModelError` unless these are the tensors of such a decoder, no less and no more."""
+    source = _Shapes(path, shapes)
+    Decoder(config, source, "meta")
+    for name in source.left:
+        raise ModelError(f"{path}: unexpected tensor {name!r} for {config.family}")
 
 
 def _write_weights(
@@ -91,8 +125,8 @@ def _write_weights(
     """Write a safetensors file tensor by tensor, so that only one is ever in memory."""
     header: dict[str, dict] = {}
     end = 0
-    for name, shape in gguf.names():
-        start, end = end, end + _elements(shape) * dtype.itemsize
+    for name, shape in gguf.shapes().items():
+        start, end = end, end + prod(shape) * dtype.itemsize
         header[name] = {
             "dtype": DTYPE_NAMES[dtype],
             "shape": list(shape),

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from longctx.errors import ModelError
+from longctx.models.weights.gguf_tensors import GGUFTensors
 
 TENSOR_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -33,85 +33,88 @@ TENSOR_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ROPE_FACTORS = "rope_freqs.weight"  # not a weight: what llama 3 divides its frequencies by
 
 
 class GGUFFile:
-    """An open GGUF file of a supported architecture."""
+    """An open GGUF file of a supported architecture; `ModelError` for any other."""
 
     def __init__(self, path: Path):
-        from gguf import GGUFReader
-
         self.path = path
-        try:
-            self._reader = GGUFReader(path)
-        except FileNotFoundError:
-            raise ModelError(f"{path}: no such file") from None
-        except Exception as error:  # the reader raises many kinds on a damaged file
-            raise ModelError(f"{path}: not a readable GGUF file ({error}); fetch it again") from None
+        self._file = GGUFTensors(path)
+        self._tensors = self._file.tensors
         self.architecture = str(self._value("general.architecture", ""))
         if self.architecture not in ARCHITECTURES:
             raise ModelError(
                 f"{path}: GGUF architecture {self.architecture!r} is not supported; "
                 f"supported: {', '.join(ARCHITECTURES)}"
             )
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
-        if not self._tensors:
-            raise ModelError(f"{path}: holds no tensors; fetch it again")
+        if self._own("expert_count"):
+            raise ModelError(f"{path}: mixture-of-experts models are not supported")
+        if "token_embd.weight" not in self._tensors:
+            raise ModelError(f"{path}: tensor token_embd.weight is missing; fetch it again")
 
     def _value(self, key: str, default: Any = None) -> Any:
-        found = self._reader.get_field(key)
-        return default if found is None else found.contents()
+        return self._file.metadata.get(key, default)
 
     def _own(self, key: str, default: Any = None) -> Any:
         return self._value(f"{self.architecture}.{key}", default)
 
     def config(self) -> dict[str, Any]:
         """The metadata as the keys of a Hugging Face `config.json`."""
-        heads, hidden = self._own("attention.head_count"), self._own("embedding_length")
-        if heads is None or hidden is None:
-            raise ModelError(f"{self.path}: lacks its head count or width; fetch it again")
         positions = self._own("context_length", 2048)
-        head_dim = self._own("attention.key_length") or hidden // heads
-        embedding = self._tensors.get("token_embd.weight")
-        if embedding is None:
-            raise ModelError(f"{self.path}: tensor token_embd.weight is missing; fetch it again")
-        config: dict[str, Any] = {
+        config = {
             "model_type": self.architecture,
             "num_hidden_layers": self._own("block_count"),
-            "hidden_size": hidden,
-            "num_attention_heads": heads,
-            "num_key_value_heads": self._own("attention.head_count_kv", heads),
-            "head_dim": head_dim,
+            "hidden_size": self._own("embedding_length"),
+            "num_attention_heads": self._own("attention.head_count"),
+            "num_key_value_heads": self._own("attention.head_count_kv"),
+            "head_dim": self._own("attention.key_length"),
             "intermediate_size": self._own("feed_forward_length"),
-            "vocab_size": int(embedding.shape[1]),
+            "vocab_size": self._tensors["token_embd.weight"].shape[0],
             "rms_norm_eps": self._own("attention.layer_norm_rms_epsilon", 1e-6),
             "rope_theta": self._own("rope.freq_base", 10_000.0),
             "max_position_embeddings": positions,
             "tie_word_embeddings": "output.weight" not in self._tensors,
             "attention_bias": "blk.0.attn_q.bias" in self._tensors,
+            "mlp_bias": "blk.0.ffn_gate.bias" in self._tensors,
             "eos_token_id": self._value("tokenizer.ggml.eos_token_id"),
             "rope_scaling": self._rope_scaling(positions),
+            "partial_rotary_factor": self._rotated_part(),
         }
         window = self._own("attention.sliding_window")
         if window and self.architecture == "llama":
             config |= {"model_type": "mistral", "sliding_window": window}
-        return config
+        return {key: value for key, value in config.items() if value is not None}
+
+    def _rotated_part(self) -> float:
+        rotated, width = self._own("rope.dimension_count"), self._own("attention.key_length")
+        try:
+            width = width or self._own("embedding_length") // self._own("attention.head_count")
+            return rotated / width if rotated else 1.0
+        except (TypeError, ZeroDivisionError):
+            raise ModelError(f"{self.path}: lacks or misstates its sizes; fetch it again") from None
 
     def _rope_scaling(self, positions: int) -> dict[str, Any] | None:
-        factors = self._tensors.get("rope_freqs.weight")
+        factors = self._tensors.get(ROPE_FACTORS)
         if factors is not None:
-            return {"rope_type": "factors", "factors": _dequantise(factors).tolist()}
+            values = self._file.read(factors, torch.float32).tolist()
+            return {"rope_type": "factors", "factors": values}
         kind = self._own("rope.scaling.type")
         factor = self._own("rope.scaling.factor")
         if kind in (None, "none") or not factor:
             return None
-        return {
+        scaling = {
             "rope_type": kind,
             "factor": factor,
             "original_max_position_embeddings": self._own(
                 "rope.scaling.original_context_length", positions
             ),
+            "attention_factor": self._own("rope.scaling.yarn_attn_factor"),
+            "beta_fast": self._own("rope.scaling.yarn_beta_fast"),
+            "beta_slow": self._own("rope.scaling.yarn_beta_slow"),
         }
+        return {key: value for key, value in scaling.items() if value is not None}
 
     def tensors(
         self, dtype: torch.dtype, progress: Callable[[int, int], None] | None = None
@@ -119,54 +122,43 @@ class GGUFFile:
         """Every weight under its Hugging Face name, dequantised to `dtype`, one at a time.
 
         `progress(done, total)` is called with elements after each. Raises `ModelError` for a
-        tensor the model family does not have.
+        quantisation that cannot be read.
         """
-        total = sum(int(t.n_elements) for t in self._tensors.values())
+        total = sum(tensor.elements for tensor in self._tensors.values())
         done = 0
         for name, stored in self._tensors.items():
-            done += int(stored.n_elements)
-            if name != "rope_freqs.weight":
-                tensor = torch.from_numpy(_dequantise(stored)).to(dtype)
+            done += stored.elements
+            if name != ROPE_FACTORS:
+                tensor = self._file.read(stored, dtype)
                 yield self._rename(name), self._restore(name, tensor)
             if progress:
                 progress(done, total)
 
-    def names(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every weight, in the order `tensors` yields them."""
-        return [
-            (self._rename(name), tuple(int(n) for n in reversed(stored.shape)))
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes by Hugging Face name, in the order `tensors` yields the weights.
+
+        Raises `ModelError` for a tensor that no supported model has.
+        """
+        return {
+            self._rename(name): stored.shape
             for name, stored in self._tensors.items()
-            if name != "rope_freqs.weight"
-        ]
+            if name != ROPE_FACTORS
+        }
 
     def _rename(self, name: str) -> str:
         stem, _, kind = name.rpartition(".")
         block, prefix = stem, ""
-        if stem.startswith("blk."):
+        if stem.startswith("blk.") and stem.count(".") > 1:
             _, number, block = stem.split(".", 2)
             prefix = f"model.layers.{number}."
         if block not in TENSOR_NAMES or kind not in ("weight", "bias"):
-            raise ModelError(f"{self.path}: unexpected tensor {name} for {self.architecture}")
+            raise ModelError(f"{self.path}: unexpected tensor {name!r} for {self.architecture}")
         return f"{prefix}{TENSOR_NAMES[block]}.{kind}"
 
     def _restore(self, name: str, tensor: Tensor) -> Tensor:
         if self.architecture != "llama" or ".attn_q." not in name and ".attn_k." not in name:
             return tensor
         key = "attention.head_count" if ".attn_q." in name else "attention.head_count_kv"
-        heads = self._own(key) or self._own("attention.head_count")
+        heads = int(self._own(key) or self._own("attention.head_count"))
         rows = tensor.reshape(heads, len(tensor) // heads // 2, 2, -1)
         return rows.transpose(1, 2).reshape(tensor.shape).contiguous()
-
-
-def _dequantise(stored: Any) -> np.ndarray:
-    from gguf import dequantize
-
-    try:
-        values = dequantize(stored.data, stored.tensor_type)
-    except (NotImplementedError, KeyError) as error:
-        raise ModelError(
-            f"quantisation {stored.tensor_type.name} cannot be read ({error}); "
-            "choose a file of another quantisation"
-        ) from None
-    shape = [int(n) for n in reversed(stored.shape)]
-    return np.ascontiguousarray(values, dtype=np.float32).reshape(shape)

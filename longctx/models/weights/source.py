@@ -17,6 +17,7 @@ from longctx.errors import ModelError
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+_STORED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)  # narrower ones need scales
 
 
 class WeightSource(Protocol):
@@ -45,7 +46,7 @@ class SafetensorsSource:
             try:
                 table = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
                 names = {str(k): str(v) for k, v in table.items()}
-            except (OSError, ValueError, KeyError, AttributeError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 raise ModelError(f"{index}: not a readable index; fetch the model again") from None
             for shard in sorted(set(names.values())):
                 if "/" in shard or not (self.folder / shard).is_file():
@@ -74,6 +75,11 @@ class SafetensorsSource:
             raise ModelError(
                 f"{self.folder}: {self._where[name]} lacks tensor {name}; fetch it again"
             ) from None
+        if tensor.dtype not in _STORED:
+            raise ModelError(
+                f"{self.folder}: tensor {name} is stored as {str(tensor.dtype)[6:]}, which is not "
+                "supported; choose the unquantised model or a GGUF file of it"
+            )
         if tuple(tensor.shape) != shape:
             raise ModelError(
                 f"{self.folder}: tensor {name} has shape {tuple(tensor.shape)}, "
