@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
-__all__ = ["Answer", "AskOptions", "Context", "index", "load_model"]
+__all__ = ["Answer", "AskOptions", "Context", "calibrate", "index", "load_model"]
 
 if TYPE_CHECKING:
-    from longctx.api import Context, index, load_model
+    from longctx.api import Context, calibrate, index, load_model
     from longctx.engines.base import Answer, AskOptions
 
 _BASE = ("Answer", "AskOptions")

@@ -8,17 +8,20 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import BinaryIO
 
+from longctx.atomic import write_file
 from longctx.contexts.corpus import Corpus, build_corpus
 from longctx.contexts.store import SegmentStore
 from longctx.documents.document import Document, Skipped
 from longctx.documents.read import read_documents
+from longctx.documents.reasons import reason_kind
 from longctx.engines.base import Answer, AskOptions, Done, Event, OnProgress, Progress
 from longctx.engines.local import LocalEngine
 from longctx.errors import LongctxError, UsageError
-from longctx.indexshare.profile import Profile, find_profile
+from longctx.indexshare.profile import Profile, find_profile, own_profile_path
 from longctx.indexshare.recall import Recall
 from longctx.models.loaded import LoadedModel, load
 from longctx.models.sources import DEFAULT_MODEL
+from longctx.paths import ensure
 
 PROGRESS_SECONDS = 0.2
 
@@ -143,8 +146,9 @@ def index(
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     documents, skipped = _read([Path(p) for p in named], show, hidden, follow_symlinks, stdin_paths)
     started = time.perf_counter()
+    show(Progress("load", note=f"loading {model if isinstance(model, str) else model.name}"))
     loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
-    profile = profile or find_profile(loaded.name, loaded.digest)
+    profile = profile or find_profile(loaded.name, loaded.digest) or _quick_profile(loaded, show)
     preamble = loaded.tokenizer.encode_text(profile.preamble)[0]
     recall = Recall(loaded.decoder, profile, preamble)
     seconds = {"load": time.perf_counter() - started}
@@ -156,6 +160,74 @@ def index(
     )
     seconds["index"] = time.perf_counter() - started
     return Context(LocalEngine(loaded, recall), corpus, seconds)
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """A measured profile, where it was written, and the table of leader depths."""
+
+    profile: Profile
+    path: Path
+    table: list[dict[str, object]]
+
+
+def calibrate(
+    model: str | LoadedModel = DEFAULT_MODEL,
+    *,
+    questions: Sequence[str | Path] = (),
+    quick: bool = False,
+    out: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> CalibrationResult:
+    """Choose a model's leader depth, heads and weights by measured recall; write its profile.
+
+    `questions` are JSONL files with `passage`, `question` and `answer`, beside the shipped sets.
+    Without `out` the profile goes where `index` finds it for this model.
+    """
+    from longctx.indexshare.calibrate import calibrate as measure
+    from longctx.indexshare.questions import read_questions, shipped_questions
+
+    show = on_progress or (lambda progress: None)
+    asked = shipped_questions()
+    for file in questions:
+        asked += read_questions(Path(file))
+    loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
+    started = time.perf_counter()
+
+    def say(stage: str, done: int, total: int) -> None:
+        seconds = time.perf_counter() - started
+        show(Progress(stage, tokens=done, total_tokens=total, seconds=seconds))
+
+    found = measure(
+        loaded.name,
+        loaded.decoder,
+        loaded.tokenizer,
+        asked,
+        quick=quick,
+        seed=seed,
+        on_progress=say,
+    )
+    path = Path(out) if out else own_profile_path(loaded.digest)
+    ensure(path.parent)
+    write_file(path, found.profile.to_json())
+    rows: list[dict[str, object]] = []
+    for row in found.table:
+        line: dict[str, object] = {"leader": row.depth, "layers run": f"{row.cost:.0%}"}
+        line["streams"] = " ".join(f"{layer}.{kv}" for layer, kv in row.streams)
+        for kind in row.attention:
+            line[kind] = f"{row.attention[kind]:.2f} / {row.fused[kind]:.2f}"
+        rows.append(line | {"BM25 weight": row.lexical_weight})
+    rows.append({"leader": "BM25 alone"} | {kind: f"{v:.2f}" for kind, v in found.lexical.items()})
+    return CalibrationResult(found.profile, path, rows)
+
+
+def _quick_profile(loaded: LoadedModel, show: OnProgress) -> Profile:
+    """Calibrate a model that has no profile, in a minute or two, and keep the result."""
+    show(Progress("load", note=f"{loaded.name} has no profile yet: calibrating it once"))
+    return calibrate(loaded, quick=True, on_progress=show).profile
 
 
 def _load(model: str, device: str, dtype: str, show: OnProgress) -> LoadedModel:
@@ -193,8 +265,9 @@ def _read(
 def _reasons(skipped: list[Skipped]) -> str:
     if not skipped:
         return ": no files there"
-    kinds = sorted({item.reason for item in skipped})
-    return f": {len(skipped)} files skipped ({', '.join(kinds[:5])})"
+    kinds = sorted({reason_kind(item.reason) for item in skipped})
+    files = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"
+    return f": {files} skipped ({', '.join(kinds[:5])})"
 
 
 class _IndexProgress:

@@ -33,7 +33,7 @@ def passages(corpus: Corpus, runs: Sequence[Run]) -> list[Passage]:
     spans: list[tuple[int, int, int, float]] = []
     for run in runs:
         entry = corpus.entries[run.document]
-        start, end = _widen(entry.document.text, *entry.characters(run.first, run.last))
+        start, end = widen(entry.document.text, *entry.characters(run.first, run.last))
         if spans and spans[-1][0] == run.document and start <= spans[-1][2]:
             document, first, last, score = spans.pop()
             spans.append((document, first, max(last, end), max(score, run.score)))
@@ -53,7 +53,7 @@ def passages(corpus: Corpus, runs: Sequence[Run]) -> list[Passage]:
     return found
 
 
-def _widen(text: str, start: int, end: int) -> tuple[int, int]:
+def widen(text: str, start: int, end: int) -> tuple[int, int]:
     """Move the start back to a sentence's begin and the end on to a sentence's end, if near."""
     floor = max(0, start - WIDEN_CHARACTERS)
     breaks = [match.end() for match in _SENTENCE_END.finditer(text, floor, start)]

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Progress:
-    """Work under way: `stage` is read, load, index, select or answer; counts in tokens.
+    """Work under way: `stage` is read, load, index, select, answer or a step of calibration.
 
-    `total_tokens` is None while it is unknown. `seconds` counts from the stage's begin.
+    Counts are tokens, but bytes while a model is fetched or converted (stage load). A total is
+    None while it is unknown. `seconds` counts from the stage's begin.
     """
 
     stage: str

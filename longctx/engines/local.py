@@ -91,23 +91,34 @@ class LocalEngine:
         """Answer one question; `seconds` holds what loading and indexing took before."""
         if not question.strip():
             raise UsageError("the question is empty")
-        clock = _Clock(seconds or {})
+        clock = Clock(seconds or {})
         yield Progress("select", tokens=0, total_tokens=corpus.tokens)
         selected = self.select(question, corpus, options.index)
         clock.mark("select")
+        yield from self.read(question, selected, corpus, options, history, clock)
+
+    def read(
+        self,
+        question: str,
+        selected: Selected,
+        corpus: Corpus,
+        options: AskOptions,
+        history: Sequence[tuple[str, str]] = (),
+        clock: Clock | None = None,
+    ) -> Iterator[Event]:
+        """Read what was selected, stream the answer, and cite it."""
+        clock = clock or Clock({})
         read, history, prompt = self._fit(question, selected.passages, history, options)
+        evidence = tuple(_passage(n, p) for n, p in enumerate(read, 1))
+        rows = _heat_rows(corpus, selected.scores)
+        yield Evidence(evidence, rows, len(prompt))
         decoder = self.model.decoder
-        yield Evidence(
-            tuple(_passage(n, p) for n, p in enumerate(read, 1)),
-            _heat_rows(corpus, selected.scores),
-            len(prompt),
-        )
         cache = decoder.new_cache(len(prompt) + options.max_answer_tokens + self.judge.room)
         logits = decoder.forward(prompt, cache, last_only=True)[0]
         clock.mark("first_token")
-        text, log_probabilities = "", []
+        text, count = "", 0
         streamer = Streamer(self.model.tokenizer)
-        for token, share in generate(
+        for token, _ in generate(
             decoder,
             cache,
             logits,
@@ -116,23 +127,22 @@ class LocalEngine:
             options.temperature,
             options.seed,
         ):
-            log_probabilities.append(share)
-            piece = streamer.feed(token)
-            if piece:
+            count += 1
+            if piece := streamer.feed(token):
                 text += piece
                 yield Token(piece)
         if rest := streamer.flush():
             text += rest
             yield Token(rest)
         clock.mark("answer")
-        found = not _declines(text)
+        found = not declines(text)
         cited = cite(question, text, read, corpus) if found else []
         usage = Usage(
             context_tokens=corpus.tokens,
             indexed_tokens=corpus.indexed_tokens,
             reused_tokens=corpus.reused_tokens,
             read_tokens=len(prompt),
-            answer_tokens=len(log_probabilities),
+            answer_tokens=count,
             seconds=clock.report(),
         )
         yield Done(
@@ -140,12 +150,12 @@ class LocalEngine:
                 answer=text.strip(),
                 found=found,
                 model=self.model.name,
-                evidence=tuple(_passage(n, p) for n, p in enumerate(read, 1)),
+                evidence=evidence,
                 citations=tuple(_citation(c) for c in cited),
                 skipped=tuple({"path": s.path, "reason": s.reason} for s in corpus.skipped),
                 usage=usage,
                 compute=self.compute(corpus, selected.question_tokens, usage),
-                heat=_heat_rows(corpus, selected.scores),
+                heat=rows,
             )
         )
 
@@ -201,15 +211,16 @@ class LocalEngine:
         return Compute(done, dense + flops.head(config, answered + 1), every)
 
 
-def _declines(text: str) -> bool:
+def declines(text: str) -> bool:
+    """Whether an answer says that the documents do not hold one."""
     return NOT_FOUND.rstrip(".").lower() in text.lower()
 
 
-class _Clock:
+class Clock:
     """Seconds of each phase, and of all of them together."""
 
     def __init__(self, before: dict[str, float]):
-        self._seconds = {"load": 0.0, "index": 0.0, **before}
+        self._seconds = {"load": 0.0, "index": 0.0, "select": 0.0, "first_token": 0.0, **before}
         self._start = self._last = time.perf_counter()
 
     def mark(self, phase: str) -> None:

@@ -108,11 +108,12 @@ class LeaderPass:
         *,
         query_layers: frozenset[int] = frozenset(),
         key_layers: frozenset[int] = frozenset(),
+        on_layer: Callable[[int], None] | None = None,
     ) -> None:
         """Run one batch and hand each wanted layer's rows to `sink`.
 
         Batches must come in the order `batches` gives them: the last chunk of one is carried to
-        the first of the next when its document goes on.
+        the first of the next when its document goes on. `on_layer` hears each layer done.
         """
         decoder, config = self.decoder, self.decoder.config
         layout = _Layout(batch, self.window, decoder.device)
@@ -141,6 +142,8 @@ class LeaderPass:
             v = L.values(layer, config, normed)
             attended = self._attend(index, layout, mask, q, k, v)
             x = L.finish(layer, config, x, attended)
+            if on_layer:
+                on_layer(index)
 
     def _attend(
         self, index: int, layout: _Layout, mask: Tensor, q: Tensor, k: Tensor, v: Tensor

@@ -53,7 +53,8 @@ class Recall:
     ) -> Iterator[tuple[int, IndexKeys]]:
         """Index documents of token ids; yields `(position, keys)` as each is complete, in order.
 
-        Empty documents yield nothing. `on_tokens` hears the tokens of each finished batch.
+        Empty documents yield nothing. `on_tokens` hears a batch's tokens layer by layer, so that
+        progress moves several times a second.
         """
         profile, streams = self.profile, self.streams
         leader = LeaderPass(self.decoder, profile.leader, self._preamble, profile.window)
@@ -73,14 +74,14 @@ class Recall:
 
         pending: list[tuple[int, int]] = []  # (document, tokens) in the order of the rows held
         for batch in batches(documents, profile.window):
-            leader.run(batch, keep, key_layers=layers)
+            share = _Share(sum(len(chunk.tokens) for chunk in batch), profile.leader, on_tokens)
+            leader.run(batch, keep, key_layers=layers, on_layer=share.layer_done)
+            share.finish()
             for chunk in batch:
                 if pending and pending[-1][0] == chunk.document:
                     pending[-1] = (chunk.document, pending[-1][1] + len(chunk.tokens))
                 else:
                     pending.append((chunk.document, len(chunk.tokens)))
-            if on_tokens:
-                on_tokens(sum(len(chunk.tokens) for chunk in batch))
             done = [p for p in pending if p[1] == len(documents[p[0]])]
             pending = pending[len(done) :]
             if done:
@@ -137,6 +138,24 @@ class Recall:
         for batch in batches([question], profile.window):
             self._question_pass.run(batch, keep, query_layers=layers)
         return {layer: torch.cat(rows) for layer, rows in found.items()}
+
+
+class _Share:
+    """Tells a batch's tokens in equal parts as its layers are done, whole tokens only."""
+
+    def __init__(self, tokens: int, layers: int, hear: Callable[[int], None] | None):
+        self._tokens, self._layers, self._hear, self._told = tokens, layers, hear, 0
+
+    def layer_done(self, layer: int) -> None:
+        self._tell(self._tokens * (layer + 1) // (self._layers + 1))
+
+    def finish(self) -> None:
+        self._tell(self._tokens)
+
+    def _tell(self, upto: int) -> None:
+        if self._hear and upto > self._told:
+            self._hear(upto - self._told)
+            self._told = upto
 
 
 def quantise(rows: Tensor) -> tuple[Tensor, Tensor]:

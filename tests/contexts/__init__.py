@@ -1,0 +1,1 @@
+"""Tests of segments, the store, corpora, passages and citations."""

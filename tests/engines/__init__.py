@@ -1,0 +1,1 @@
+"""Tests of answering; `engines.tiny_model` serves other tests too."""
