@@ -35,9 +35,7 @@ def _scores(
     first = tl.program_id(1).to(tl.int64) * BLOCKS
     token = first * BLOCK + tl.arange(0, BLOCKS * BLOCK)
     dim = tl.arange(0, DIM)
-    q = tl.load(
-        q_pointer + row[:, None] * DIM + dim[None, :], mask=row[:, None] < rows, other=0.0
-    )
+    q = tl.load(q_pointer + row[:, None] * DIM + dim[None, :], mask=row[:, None] < rows, other=0.0)
     inside = token < tokens
     k = tl.load(
         key_pointer + token[:, None] * DIM + dim[None, :], mask=inside[:, None], other=0.0

@@ -26,7 +26,8 @@ _LABEL = re.compile(r"\[(\d{1,3})\]")
 # A wrapped line of prose goes on when the next begins in lower case; a line of code does not.
 _PROSE = re.compile(r"\S[\s\S]*?(?:[.!?][\"')\]]*(?=\s|$)|(?=\n\s*(?:\n|[^a-z\s]))|$)")
 _LINE = re.compile(r"\S[^\n]*")
-_ANY_SINGLE, _ANY_DOUBLE = "['’‘]", '["“”]'
+# Characters that writers exchange freely: straight and curly quotes, hyphens and dashes.
+_ALIKE = ("'\u2018\u2019", '"\u201c\u201d', "-\u2010\u2011\u2012\u2013\u2014\u2212")
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,9 @@ def find_quote(quote: str, text: str) -> tuple[int, int] | None:
 
 
 def _loose(word: str) -> str:
-    out = []
-    for char in word:
-        if char in "'’‘":
-            out.append(_ANY_SINGLE)
-        elif char in '"“”':
-            out.append(_ANY_DOUBLE)
-        elif char in "-–—‐":
-            out.append("[-–—‐]")
-        else:
-            out.append(re.escape(char))
-    return "".join(out)
+    """A pattern of the word in which characters that are alike stand for each other."""
+    groups = (next((g for g in _ALIKE if char in g), char) for char in word)
+    return "".join(f"[{re.escape(group)}]" for group in groups)
 
 
 def _written_quotes(answer: str, read: Sequence[Passage], corpus: Corpus) -> list[Cited]:
@@ -100,9 +93,7 @@ def _look_up(quote: str, read: Sequence[Passage], corpus: Corpus) -> Cited:
         span = find_quote(quote, entry.document.text)
         if span:
             document = entry.document
-            return Cited(
-                0, document.text[slice(*span)], document.path, document.place(*span), True
-            )
+            return Cited(0, document.text[slice(*span)], document.path, document.place(*span), True)
     return Cited(0, quote, None, None, False)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from longctx.contexts.segment import Segment
 from longctx.contexts.store import SegmentStore
 from longctx.documents.document import Document, Skipped
+from longctx.documents.reasons import EMPTY
 from longctx.indexshare.lexical import postings
 from longctx.indexshare.recall import Recall, block_starts
 from longctx.models.tokenizer import TextTokenizer
@@ -63,20 +64,21 @@ def build_corpus(
     """Take each document's segment from the store, or index it now and keep it there.
 
     `on_tokens(tokens, documents, reused)` hears what was done. Segments are kept one by one as
-    they are finished, so an interrupted run loses only the document in work.
+    they are finished, so an interrupted run loses only the documents in work. One of which the
+    vocabulary can spell nothing becomes `Skipped`.
     """
     segments: dict[str, Segment] = {}
     missing: dict[str, Document] = {}
-    reused = 0
     for document in documents:
         if document.digest in segments or document.digest in missing:
+            if on_tokens:
+                on_tokens(0, 1, True)
             continue
         segment = store.get(document.digest)
         if segment is None:
             missing[document.digest] = document
             continue
         segments[document.digest] = segment
-        reused += segment.tokens
         if on_tokens:
             on_tokens(segment.tokens, 1, True)
     indexed = 0
@@ -84,8 +86,14 @@ def build_corpus(
         for document, segment in index_group(group, recall, tokenizer, on_tokens):
             segments[document.digest] = store.put(document.digest, segment)
             indexed += segment.tokens
-    entries = [IndexedDocument(document, segments[document.digest]) for document in documents]
-    return Corpus(entries, list(skipped), indexed, reused)
+    corpus = Corpus(skipped=list(skipped), indexed_tokens=indexed)
+    for document in documents:
+        if document.digest in segments:
+            corpus.entries.append(IndexedDocument(document, segments[document.digest]))
+        else:
+            corpus.skipped.append(Skipped(document.path, EMPTY))
+    corpus.reused_tokens = corpus.tokens - indexed
+    return corpus
 
 
 def index_group(

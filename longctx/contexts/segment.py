@@ -74,6 +74,16 @@ def read_segment(path: Path) -> Segment:
         raise StoreError(f"{path}: index segment of another version")
     if about.get("checksum") != _checksum(arrays):
         raise StoreError(f"{path}: damaged index segment (checksum)")
+    try:
+        segment = _unpack(int(about["tokens"]), arrays)
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{path}: damaged index segment ({error})") from None
+    if not _fits(segment):
+        raise StoreError(f"{path}: damaged index segment (its parts do not fit together)")
+    return segment
+
+
+def _unpack(tokens: int, arrays: dict[str, Tensor]) -> Segment:
     keys: dict[tuple[int, int], Tensor] = {}
     scales: dict[tuple[int, int], Tensor] = {}
     for name, array in arrays.items():
@@ -82,7 +92,7 @@ def read_segment(path: Path) -> Segment:
             layer, kv_head = (int(n) for n in place.split("."))
             (keys if kind == "keys" else scales)[layer, kv_head] = array
     return Segment(
-        tokens=int(about["tokens"]),
+        tokens=tokens,
         starts=arrays["starts"].numpy(),
         keys=IndexKeys(keys, scales),
         postings=Postings(
@@ -93,10 +103,25 @@ def read_segment(path: Path) -> Segment:
     )
 
 
+def _fits(segment: Segment) -> bool:
+    """Whether types and sizes agree: the checksum covers bytes, not what the header calls them."""
+    words, keys, scales = segment.postings, segment.keys.keys, segment.keys.scales
+    types = (segment.starts.dtype, words.counts.dtype, words.ptr.dtype)
+    return (
+        types == (np.int32, np.uint8, np.int64)
+        and len(words.ptr) == segment.blocks + 1
+        and len(words.terms) == len(words.counts) == words.ptr[-1]
+        and keys.keys() == scales.keys()
+        and all(k.dtype == torch.int8 and k.ndim == 2 for k in keys.values())
+        and all(s.dtype == torch.float16 for s in scales.values())
+        and all(keys[s].shape[:1] == scales[s].shape == (segment.tokens,) for s in keys)
+    )
+
+
 def _checksum(arrays: dict[str, Tensor]) -> str:
     """CRC-32 over names and bytes: catches damage, not malice."""
     value = 0
     for name in sorted(arrays):
         value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(arrays[name].view(torch.uint8).numpy().data, value)
+        value = zlib.crc32(arrays[name].numpy().data, value)
     return f"{value:08x}"

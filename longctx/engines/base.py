@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from longctx.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -142,12 +144,21 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class AskOptions:
-    """How to answer. `temperature` 0 is greedy; `index` is hybrid, attention or lexical."""
+    """How to answer. `temperature` 0 is greedy; `index` is hybrid, attention or lexical.
+
+    Raises `UsageError` for a number that means nothing.
+    """
 
     max_answer_tokens: int = 256
     temperature: float = 0.0
     seed: int = 0
     index: str = "hybrid"
+
+    def __post_init__(self) -> None:
+        if self.max_answer_tokens < 1:
+            raise UsageError(f"an answer of {self.max_answer_tokens} tokens; ask for 1 or more")
+        if not self.temperature >= 0:
+            raise UsageError(f"a temperature of {self.temperature}; choose 0 (greedy) or more")
 
 
 class Engine(Protocol):

@@ -28,7 +28,7 @@ def generate(
     for _ in range(limit):
         shares = logits.float().cpu().log_softmax(dim=-1)
         if temperature > 0:
-            weights = (shares / temperature).softmax(dim=-1)
+            weights = ((shares - shares.max()) / temperature).softmax(dim=-1)
             token = int(torch.multinomial(weights, 1, generator=random))
         else:
             token = int(shares.argmax())

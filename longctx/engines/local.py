@@ -63,6 +63,8 @@ class LocalEngine:
         """Score every block of the context and choose what to read."""
         if kind not in INDEX_KINDS:
             raise UsageError(f"unknown index {kind!r}; choose one of {', '.join(INDEX_KINDS)}")
+        if not corpus.entries:
+            raise UsageError("there are no documents to ask: the context is empty or closed")
         profile, first = self.recall.profile, corpus.first_blocks
         segments = [entry.segment for entry in corpus.entries]
         ids = self.model.tokenizer.encode_text(profile.question_format.format(question=question))[0]
@@ -135,7 +137,7 @@ class LocalEngine:
             text += rest
             yield Token(rest)
         clock.mark("answer")
-        found = not declines(text)
+        found = bool(text.strip()) and not declines(text)
         cited = cite(question, text, read, corpus) if found else []
         usage = Usage(
             context_tokens=corpus.tokens,

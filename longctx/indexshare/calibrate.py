@@ -21,11 +21,13 @@ from longctx.indexshare.select import Scores, choose, fuse
 from longctx.models.decoder import Decoder
 from longctx.models.tokenizer import TextTokenizer
 
+DEPTH_SHARES = (0.25, 0.33, 0.4, 0.5, 0.6)  # of the layers: what a leader may cost
 STREAMS = 4  # int8 keys kept a token: 4 x 128 bytes on a 1.5B model, 0.53 GB a million tokens
 L1 = 0.02
 MIN_WEIGHT = 0.05
 CLOSE_ENOUGH = 0.02  # a shallower leader is taken if its recall is this close to the best
-LEXICAL_GRID = (0.1, 0.2, 0.3, 0.5, 0.8)
+BUDGETS = (4, 8, 16)  # blocks read: small ones tell settings apart where large ones saturate
+LEXICAL_GRID = (0.1, 0.2, 0.3, 0.4, 0.5)
 QUICK_QUESTIONS = 120
 
 PREAMBLE = (
@@ -76,10 +78,10 @@ def calibrate(
     """
     base = Profile(model=name, heads=(LeaderHead(1, 0, 1.0),), preamble=PREAMBLE)
     layers = decoder.config.layers
-    depths = sorted({max(1, round(layers * share)) for share in (0.25, 0.33, 0.4, 0.5)})
+    depths = sorted({max(1, round(layers * share)) for share in DEPTH_SHARES})
     if quick:
         questions = questions[:: max(1, len(questions) // QUICK_QUESTIONS)]
-        depths = depths[1:2]
+        depths = depths[1:4:2]
     features = measure(
         decoder, tokenizer, base, questions, depths[-1], quick=quick, seed=seed, say=on_progress
     )
@@ -105,6 +107,7 @@ def calibrate(
         lexical_weight=chosen.lexical_weight,
         measured={
             "questions": len(questions),
+            "blocks_read": list(BUDGETS),
             "context_tokens": features.tokens,
             "held_out_attention": chosen.attention,
             "held_out_fused": chosen.fused,
@@ -192,15 +195,16 @@ def _fit(
 def _recall(
     features: Features, scores: Sequence[Scores], base: Profile, where: np.ndarray
 ) -> dict[str, float]:
-    """Share of questions by kind whose passage is among the blocks that would be read."""
+    """Share of questions by kind whose passage would be read, averaged over `BUDGETS`."""
     hits: dict[str, list[bool]] = {}
     for number in np.flatnonzero(where):
-        runs = choose(scores[number], features.first, base.top_blocks, base.neighbours)
-        read = {
-            features.first[run.document] + block
-            for run in runs
-            for block in range(run.first, run.last + 1)
-        }
-        found = bool(read & features.blocks[number])
-        hits.setdefault(features.kinds[number], []).append(found)
+        for budget in BUDGETS:
+            runs = choose(scores[number], features.first, budget, base.neighbours)
+            read = {
+                features.first[run.document] + block
+                for run in runs
+                for block in range(run.first, run.last + 1)
+            }
+            found = bool(read & features.blocks[number])
+            hits.setdefault(features.kinds[number], []).append(found)
     return {kind: round(sum(found) / len(found), 3) for kind, found in sorted(hits.items())}

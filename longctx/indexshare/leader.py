@@ -190,9 +190,9 @@ class _Layout:
         lengths = [len(chunk.tokens) for chunk in batch]
         self.rows: Tensor | None = None
         if any(length != window for length in lengths):
-            self.rows = torch.cat(
-                [torch.arange(n) + i * window for i, n in enumerate(lengths)]
-            ).to(device)
+            self.rows = torch.cat([torch.arange(n) + i * window for i, n in enumerate(lengths)]).to(
+                device
+            )
         self.has_previous = torch.tensor([chunk.follows for chunk in batch], device=device)
 
     def pad(self, rows: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -20,12 +21,6 @@ K1, B = 1.2, 0.75
 
 _WORD = re.compile(r"\d[\d.,]*\d|[^\W\d_]+|\d", re.UNICODE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-STOP_WORDS = frozenset(
-    "a an and any are as at be been but by can could did do does for from had has have how i if in "
-    "into is it its may might of on or our shall should so than that the their them then there "
-    "these they this those to under was we were what when where which who whom whose why will with "
-    "would you your".split()
-)
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,8 @@ def words(text: str) -> list[str]:
     >>> words("Retries use backoffSeconds = 1,200")
     ['retry', 'use', 'backoff', 'second', '1200']
     """
+    if not text.isascii():  # PDFs hold ligatures, some systems write accents apart
+        text = unicodedata.normalize("NFKC", text)
     found = []
     for word in _WORD.findall(_CAMEL.sub(" ", text)):
         if word[0].isdigit():
@@ -70,6 +67,15 @@ def _stem(word: str) -> str:
                 word = word[:-1]
             break
     return word[:-1] if word.endswith("e") and len(word) > 4 else word
+
+
+_FUNCTION_WORDS = (
+    "a an and any are as at be been but by can could did do does for from had has have how i if in "
+    "into is it its may might of on or our shall should so than that the their them then there "
+    "these they this those to under was we were what when where which who whom whose why will with "
+    "would you your"
+)
+STOP_WORDS = frozenset(_stem(word) for word in _FUNCTION_WORDS.split())  # as `words` gives them
 
 
 def term_id(word: str) -> int:

@@ -49,11 +49,40 @@ def shipped_questions(kinds: Iterable[str] = KINDS) -> list[CalibrationQuestion]
 
 
 def read_questions(path: Path) -> list[CalibrationQuestion]:
-    """Questions of the user's own: JSONL lines with `passage`, `question` and perhaps `answer`."""
+    """Questions of the user's own.
+
+    JSONL lines with `passage`, `question` and perhaps `answer` and `before`, or an XQuAD-shaped
+    `.json` file: `[{"paragraphs": [{"text", "questions": [{"question", "answer", "start"}]}]}]`,
+    of which one question a paragraph is taken, so that no passage is hidden twice.
+    """
     try:
-        return _parse(path.read_text(encoding="utf-8"), path.stem, str(path))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot read these questions ({error})") from None
+    if path.suffix == ".json":
+        return _parse_paragraphs(text, path)
+    return _parse(text, path.stem, str(path))
+
+
+def _parse_paragraphs(text: str, path: Path) -> list[CalibrationQuestion]:
+    found = []
+    try:
+        for article in json.loads(text):
+            for number, paragraph in enumerate(article["paragraphs"]):
+                asked = paragraph["questions"][number % len(paragraph["questions"])]
+                whole, start = paragraph["text"], int(asked["start"])
+                first = max(whole.rfind(". ", 0, start) + 1, 0)
+                last = whole.find(". ", start + len(asked["answer"]))
+                passage = whole[first : last + 1 if last >= 0 else len(whole)].strip()
+                before = whole[:first].strip()
+                found.append(
+                    CalibrationQuestion(
+                        path.stem, asked["question"], passage, asked["answer"], before
+                    )
+                )
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise UsageError(f"{path}: not a question file ({error!r})") from None
+    return found
 
 
 def _parse(text: str, kind: str, where: str) -> list[CalibrationQuestion]:

@@ -20,6 +20,7 @@ from longctx.kernels.block_scores import block_scores
 from longctx.models.decoder import Decoder
 
 Stream = tuple[int, int]
+FLOAT16_MAX = 65504.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ class Recall:
         queries = self._queries(question)
         heads: dict[tuple[int, int], Tensor] = {}
         for layer, kv_head in self.streams:
-            wanted = [h for h in self.profile.heads if self._serves(h.layer, h.head, layer, kv_head)]
+            wanted = [
+                h for h in self.profile.heads if self._serves(h.layer, h.head, layer, kv_head)
+            ]
             rows = torch.cat([queries[layer][:, head.head] for head in wanted])
             best = torch.cat(
                 [
@@ -160,7 +163,7 @@ class _Share:
 
 def quantise(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows `[T, d]` to int8 with one float16 scale a row: `row ~ int8 * scale`."""
-    scale = (rows.abs().amax(dim=-1) / 127).clamp_min(1e-7).to(torch.float16)
+    scale = (rows.abs().amax(dim=-1) / 127).clamp(1e-7, FLOAT16_MAX).to(torch.float16)
     whole = (rows / scale.float()[:, None]).round().clamp(-127, 127).to(torch.int8)
     return whole.cpu(), scale.cpu()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,17 +45,16 @@ def fuse(
     words = log_softmax(_smooth(lexical, first))
     if attention is None:
         return words
-    return log_softmax(attention) + np.float32(lexical_weight) * words
+    return (log_softmax(attention) + lexical_weight * words).astype(np.float32)
 
 
 def _smooth(scores: Scores, first: Sequence[int], share: float = 0.3) -> Scores:
+    inner = np.ones(len(scores), dtype=bool)  # blocks that follow one of the same document
+    inner[[block for block in first if block < len(scores)]] = False
+    after = np.flatnonzero(inner)
     out = scores.copy()
-    out[1:] += share * scores[:-1]
-    out[:-1] += share * scores[1:]
-    for border in first[1:-1]:  # take back what crossed a border between documents
-        if 0 < border < len(scores):
-            out[border] -= share * scores[border - 1]
-            out[border - 1] -= share * scores[border]
+    out[after] += np.float32(share) * scores[after - 1]
+    out[after - 1] += np.float32(share) * scores[after]
     return out
 
 
@@ -86,8 +86,8 @@ def heat(scores: Scores, first: Sequence[int], slices: int) -> list[NDArray[np.f
     span = max(best - float(np.quantile(scores, 0.5)), 1e-6) if len(scores) else 1.0
     level = np.clip(1 - (best - scores) / span, 0, 1)
     rows = []
-    for start, end in zip(first[:-1], first[1:], strict=True):
+    for start, end in pairwise(first):
         part = level[start:end]
         edges = np.linspace(0, len(part), min(slices, len(part)) + 1).astype(int)
-        rows.append(np.array([part[a:b].max() for a, b in zip(edges[:-1], edges[1:], strict=True)]))
+        rows.append(np.array([part[a:b].max() for a, b in pairwise(edges)]))
     return rows

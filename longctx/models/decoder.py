@@ -7,6 +7,7 @@ It knows token ids and tensors; text, prompts and documents are others' business
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from longctx.models import layers as L
 from longctx.models.config import ModelConfig
-from longctx.models.linear import Linear
+from longctx.models.linear import PACKED_ROWS, Linear
 from longctx.models.rope import Rope, rotate
 from longctx.models.weights.source import WeightSource
 
@@ -40,8 +41,20 @@ class KVCache:
         self.length = min(self.length, length)
 
 
+@dataclass(frozen=True)
+class Products:
+    """The matrix products of a forward pass: those of the layers, and the head."""
+
+    layers: list[L.Layer]
+    head: Linear
+
+
 class Decoder:
-    """The model: weights on one device in one dtype, and the forward pass."""
+    """The model: weights on one device in one dtype, and the forward pass.
+
+    `packed` may hold faster, slightly rounded products (`longctx.models.packed`). Only steps that
+    add a few tokens to a cache use them; prompts and whole sequences are computed exactly.
+    """
 
     def __init__(self, config: ModelConfig, source: WeightSource, device: str = "cpu"):
         self.config = config
@@ -55,6 +68,7 @@ class Decoder:
         self.head = Linear(head)
         self.rope = Rope(config.rope, config.head_dim, self.device)
         self.dtype = self.embedding.dtype
+        self.packed: Products | None = None
 
     def embed(self, tokens: Tensor | Sequence[int]) -> Tensor:
         """Rows `[T, hidden]` of token ids `[T]`."""
@@ -77,8 +91,8 @@ class Decoder:
         With `last_only` the last row alone, `[1, vocab]`. Without a cache the tokens are the
         whole sequence; with one, their keys and values are appended to it.
         """
-        x = self.hidden(tokens, cache, last_only=last_only)
-        return self.head(x).float()
+        head = self._products(len(tokens), cache).head  # asked before the cache grows
+        return head(self.hidden(tokens, cache, last_only=last_only)).float()
 
     @torch.inference_mode()
     def hidden(
@@ -97,7 +111,7 @@ class Decoder:
             raise ValueError(f"{past + count} tokens do not fit a cache of {cache.capacity}")
         cos, sin = self.rope.tables(past + count)
         cos, sin = cos[past:, None], sin[past:, None]
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self._products(count, cache).layers):
             normed = L.rms_norm(x, layer.input_norm, config.norm_eps)
             k = rotate(L.keys(layer, config, normed), cos, sin).transpose(0, 1)
             v = L.values(layer, config, normed).transpose(0, 1)
@@ -114,6 +128,11 @@ class Decoder:
             cache.length = past + count
         return L.rms_norm(x, self.norm, config.norm_eps)
 
+    def _products(self, rows: int, cache: KVCache | None) -> Products:
+        """The packed products for a decoding step of `rows` tokens, the exact ones otherwise."""
+        decoding = cache is not None and cache.length > 0 and rows <= PACKED_ROWS
+        return self.packed if self.packed and decoding else Products(self.layers, self.head)
+
 
 def attend(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) -> Tensor:
     """Causal GQA of queries `[heads, T, d]`, the last T positions, over keys `[kv_heads, S, d]`.
@@ -122,15 +141,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) -> Tensor
     before it.
     """
     rows, total = q.shape[1], k.shape[1]
-    windowed = window is not None and window < total
+    if window is not None and window >= total:
+        window = None
     mask = None
-    if rows > 1 and (rows != total or windowed):
+    if rows > 1 and (rows != total or window is not None):
         ends = torch.arange(total - rows, total, device=q.device)[:, None]
         columns = torch.arange(total, device=q.device)[None]
         mask = columns <= ends
-        if windowed:
+        if window is not None:
             mask &= columns > ends - window
-    elif windowed:
+    elif window is not None:
         k, v = k[:, -window:], v[:, -window:]
     out = F.scaled_dot_product_attention(
         q[None],

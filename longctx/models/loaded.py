@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from longctx.errors import DoesNotFitError, ModelError
 from longctx.models.config import ModelConfig, read_config
 from longctx.models.decoder import Decoder
 from longctx.models.device import pick_device, pick_dtype, prepare_process
+from longctx.models.packed import packed_products
+from longctx.models.sources import Progress, silent
 from longctx.models.tokenizer import TextTokenizer
 from longctx.models.weights.convert import converted_folder
 from longctx.models.weights.source import SafetensorsSource
 from longctx.paths import cache_dir, ensure
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,13 @@ def load(
     *,
     device: str = "auto",
     dtype: str = "auto",
+    packed: bool = True,
     progress: Progress | None = None,
 ) -> LoadedModel:
     """Resolve, fetch, convert and map a model.
 
+    With `packed`, models converted from GGUF decode from 4-bit copies of their weights where this
+    CPU gains by it; `forward` of the result is the exact model either way.
     `progress(what, done_bytes, total_bytes)` hears downloads and conversion. Raises `ModelError`
     for a model that cannot be had or read, `DoesNotFitError` when memory or disk are too small.
     """
@@ -66,7 +69,7 @@ def load(
     where = pick_device(device)
     precision = pick_dtype(dtype, where)
     prepare_process()
-    resolved = resolve(name_or_path, progress=progress)
+    resolved = resolve(name_or_path, progress=progress or silent)
     if resolved.kind == "gguf":
         folder = converted_folder(
             resolved.path,
@@ -79,11 +82,13 @@ def load(
         folder = resolved.path
     config = read_config(folder / "config.json")
     check_memory(config, precision, where)
-    source = SafetensorsSource(folder, precision, where)
+    decoder = Decoder(config, SafetensorsSource(folder, precision, where), where)
+    if packed and resolved.kind == "gguf":
+        decoder.packed = packed_products(decoder, folder, progress)
     return LoadedModel(
         name=resolved.name,
         digest=_digest(folder, resolved.sha256, precision),
-        decoder=Decoder(config, source, where),
+        decoder=decoder,
         tokenizer=TextTokenizer.from_directory(folder),
         folder=folder,
     )

@@ -17,7 +17,6 @@ from torch import Tensor
 from longctx.errors import ModelError
 from longctx.models.config import RopeConfig
 
-
 _LONG = 1 << 24  # longer than any original context
 
 

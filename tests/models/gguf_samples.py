@@ -1,4 +1,4 @@
-"""Tiny GGUF models written from those of `decoder_samples`, laid out as llama.cpp's converter does."""
+"""Tiny GGUF models written from those of `decoder_samples`, laid out as llama.cpp's files are."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    head_dim = getattr(config, "head_dim", None)
-    if head_dim and head_dim * config.num_attention_heads != config.hidden_size:
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if head_dim * config.num_attention_heads != config.hidden_size:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     if architecture == "llama":

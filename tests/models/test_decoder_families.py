@@ -110,4 +110,6 @@ def test_weights_are_converted_to_the_precision_asked_for(stored: torch.dtype, t
     decoder = decoder_of(folder, torch.float32)
 
     assert decoder.dtype == torch.float32
-    assert difference(decoder.forward(ids), logits_of(in_dtype(model, torch.float32), ids)) < TOLERANCE
+    assert (
+        difference(decoder.forward(ids), logits_of(in_dtype(model, torch.float32), ids)) < TOLERANCE
+    )

@@ -44,7 +44,7 @@ SCALINGS: dict[str, dict[str, Any]] = {
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "llama3": LLAMA3,
     "yarn": YARN,
-    "yarn, exact bounds": YARN | {"truncate": False, "beta_fast": 20.0, "beta_slow": 2.0},
+    "yarn, exact bounds": YARN | {"truncate": False, "beta_fast": 1.5, "beta_slow": 0.5},
     "yarn, its own attention": YARN | {"attention_factor": 1.3},
     "yarn, two scales": YARN | {"mscale": 1.2, "mscale_all_dim": 0.6},
     "longrope": LONGROPE,

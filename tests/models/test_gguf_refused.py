@@ -154,9 +154,12 @@ def test_damage_is_refused_or_harmless(data: st.DataObject, whole: Path):
     path = whole.with_name("damaged.gguf")
     path.write_bytes(content)
 
+    refusals = []
     try:
         file = GGUFFile(path)
         parse_config(file.config())
         file.shapes()
     except ModelError as error:
-        assert "\n" not in str(error)
+        refusals.append(str(error))
+
+    assert "\n" not in "".join(refusals)

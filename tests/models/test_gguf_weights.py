@@ -76,13 +76,14 @@ def test_quantisations_in_blocks_of_256_and_tables(kind: Kind, tmp_path: Path):
 
 def test_a_mixture_of_quantisations(tmp_path: Path):
     model = reference("qwen2")
-    stored_embedding = model.get_input_embeddings().weight.detach().numpy().copy()
+    embedding = model.get_parameter("model.embed_tokens.weight")
+    stored_embedding = embedding.detach().numpy().copy()
 
     def keep_embedding(tensors: Tensors) -> None:
         tensors["token_embd.weight"] = (stored_embedding, Kind.F32)
 
     path = write_gguf(tmp_path / "tiny.gguf", model, Kind.Q4_0, tensors=keep_embedding)
-    model.get_input_embeddings().weight.data = torch.from_numpy(stored_embedding)
+    embedding.data = torch.from_numpy(stored_embedding)
 
     check(model, path)
 
@@ -105,16 +106,20 @@ def test_a_large_tensor_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
 
     values = tensors.read(embedding, torch.float32)
 
-    assert torch.equal(values, model.get_input_embeddings().weight)
+    assert torch.equal(values, model.get_parameter("model.embed_tokens.weight"))
 
 
 @pytest.mark.parametrize("kind", [Kind.F32, Kind.F16, Kind.Q8_0], ids=lambda kind: kind.name)
 def test_reading_warns_of_nothing(kind: Kind, tmp_path: Path):
     path = write_gguf(tmp_path / "tiny.gguf", reference("llama"), kind)
+    torch.set_warn_always(True)  # else it warns but once in a process
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        converted_folder(path, tmp_path, torch.bfloat16)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            converted_folder(path, tmp_path, torch.bfloat16)
+    finally:
+        torch.set_warn_always(False)
 
 
 def test_llama_3_stores_its_scaling_as_factors(tmp_path: Path):
@@ -155,12 +160,12 @@ def test_linear_scaling_in_the_metadata(family: str, tmp_path: Path):
 def test_yarn_scaling_in_the_metadata(special: bool, tmp_path: Path):
     scaling = {
         "rope_type": "yarn",
-        "rope_theta": 10_000.0,
+        "rope_theta": 100.0,
         "factor": 4.0,
         "original_max_position_embeddings": 32,
     }
     if special:
-        scaling |= {"attention_factor": 1.25, "beta_fast": 16.0, "beta_slow": 2.0}
+        scaling |= {"attention_factor": 1.25, "beta_fast": 2.0, "beta_slow": 0.5}
     model = reference("qwen2", rope_parameters=scaling)
 
     def add_scaling(writer: gguf.GGUFWriter) -> None:
@@ -169,8 +174,8 @@ def test_yarn_scaling_in_the_metadata(special: bool, tmp_path: Path):
         writer.add_rope_scaling_orig_ctx_len(32)
         if special:
             writer.add_rope_scaling_yarn_attn_factor(1.25)
-            writer.add_rope_scaling_yarn_beta_fast(16.0)
-            writer.add_rope_scaling_yarn_beta_slow(2.0)
+            writer.add_rope_scaling_yarn_beta_fast(2.0)
+            writer.add_rope_scaling_yarn_beta_slow(0.5)
 
     check(model, write_gguf(tmp_path / "tiny.gguf", model, metadata=add_scaling))
 

@@ -25,6 +25,8 @@ from torch import Tensor
 from longctx.errors import DoesNotFitError, LongctxError, ModelError
 from longctx.models import loaded
 from longctx.models.loaded import check_memory, load
+from longctx.models.registry import ResolvedModel
+from longctx.models.sources import Progress
 from longctx.models.weights.source import SafetensorsSource
 
 WEIGHTS = "model.safetensors"
@@ -173,7 +175,9 @@ def test_memory_too_small(folder: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_this_machine_has_memory():
-    assert loaded.memory_total() is None or loaded.memory_total() > 2**28
+    total = loaded.memory_total()
+
+    assert total is None or total > 2**28
 
 
 @pytest.mark.parametrize("bad", [VOCAB, -1, 10**9])
@@ -199,6 +203,16 @@ def test_ids_as_a_list_or_as_a_tensor(folder: Path):
     assert torch.equal(model.forward(ids), model.forward(torch.tensor(ids)))
     assert torch.equal(model.forward(ids), model.forward(torch.tensor(ids, dtype=torch.int32)))
     assert model.forward([]).shape == (0, VOCAB)
+
+
+def test_nobody_need_watch_the_progress(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def resolve(name: str, progress: Progress) -> ResolvedModel:
+        progress("fetching", 1, 2)
+        return ResolvedModel(name, "directory", folder)
+
+    monkeypatch.setattr("longctx.models.registry.resolve", resolve)
+
+    assert load("any", device="cpu", dtype="float32").name == "any"
 
 
 def test_the_digest_tells_weights_and_precisions_apart(folder: Path):

@@ -23,12 +23,12 @@ from longctx.atomic import check_free, replace_folder
 from longctx.errors import ModelError
 from longctx.models.config import ModelConfig, parse_config
 from longctx.models.decoder import Decoder
+from longctx.models.sources import Progress
 from longctx.models.weights.gguf import GGUFFile
 from longctx.models.weights.source import SINGLE_FILE
 
 FORMAT_VERSION = 1
 DTYPE_NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
-Progress = Callable[[str, int, int], None]
 
 
 def converted_folder(
@@ -134,12 +134,10 @@ def _write_weights(
         }
     blob = json.dumps(header).encode()
     blob += b" " * (-len(blob) % 64)  # data starts aligned, so that mapped tensors are too
-    report = None
-    if progress:
-        show = progress
 
-        def report(done: int, total: int) -> None:
-            show(f"converting {gguf.path.name}", done * dtype.itemsize, total * dtype.itemsize)
+    def report(done: int, total: int) -> None:
+        if progress:
+            progress(f"converting {gguf.path.name}", done * dtype.itemsize, total * dtype.itemsize)
 
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(blob)) + blob)

@@ -156,7 +156,7 @@ class GGUFFile:
         return f"{prefix}{TENSOR_NAMES[block]}.{kind}"
 
     def _restore(self, name: str, tensor: Tensor) -> Tensor:
-        if self.architecture != "llama" or ".attn_q." not in name and ".attn_k." not in name:
+        if self.architecture != "llama" or (".attn_q." not in name and ".attn_k." not in name):
             return tensor
         key = "attention.head_count" if ".attn_q." in name else "attention.head_count_kv"
         heads = int(self._own(key) or self._own("attention.head_count"))

@@ -58,7 +58,9 @@ class GGUFTensors:
         except OSError as error:
             raise ModelError(f"{path}: cannot be read ({error.strerror or error})") from None
         except (ValueError, TypeError, OverflowError, struct.error) as error:
-            raise ModelError(f"{path}: not a readable GGUF file ({error}); fetch it again") from None
+            raise ModelError(
+                f"{path}: not a readable GGUF file ({error}); fetch it again"
+            ) from None
 
     def read(self, tensor: StoredTensor, dtype: torch.dtype) -> Tensor:
         """The tensor's values in `dtype`. Raises `ModelError` for an unreadable quantisation."""
