@@ -77,11 +77,14 @@ class Context:
         history: Sequence[tuple[str, str]] = (),
     ) -> Iterator[Event]:
         """Answer as a stream of events, the last of which is `Done`."""
-        options = options or AskOptions()
-        yield from self._engine.ask(question, self._corpus, options, history, self._seconds)
-        # Loading and indexing are told once; the next question reuses everything.
-        self._seconds = {}
-        self._corpus.reused_tokens, self._corpus.indexed_tokens = self._corpus.tokens, 0
+        seconds = self._seconds
+        for event in self._engine.ask(
+            question, self._corpus, options or AskOptions(), history, seconds
+        ):
+            if isinstance(event, Done):  # loading and indexing are told once
+                self._seconds = {}
+                self._corpus.all_reused()
+            yield event
 
     def ask(self, question: str, **options: object) -> Answer:
         """Answer a question; options are those of `AskOptions`."""
@@ -168,7 +171,7 @@ class CalibrationResult:
 
     profile: Profile
     path: Path
-    table: list[dict[str, object]]
+    table: list[dict[str, str]]
 
 
 def calibrate(
@@ -213,13 +216,13 @@ def calibrate(
     path = Path(out) if out else own_profile_path(loaded.digest)
     ensure(path.parent)
     write_file(path, found.profile.to_json())
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, str]] = []
     for row in found.table:
-        line: dict[str, object] = {"leader": row.depth, "layers run": f"{row.cost:.0%}"}
+        line = {"leader": str(row.depth), "layers run": f"{row.cost:.0%}"}
         line["streams"] = " ".join(f"{layer}.{kv}" for layer, kv in row.streams)
         for kind in row.attention:
             line[kind] = f"{row.attention[kind]:.2f} / {row.fused[kind]:.2f}"
-        rows.append(line | {"BM25 weight": row.lexical_weight})
+        rows.append(line | {"BM25 weight": str(row.lexical_weight)})
     rows.append({"leader": "BM25 alone"} | {kind: f"{v:.2f}" for kind, v in found.lexical.items()})
     return CalibrationResult(found.profile, path, rows)
 

@@ -42,6 +42,10 @@ class Corpus:
     indexed_tokens: int = 0
     reused_tokens: int = 0
 
+    def all_reused(self) -> None:
+        """From the next question on, nothing of this context is indexed again."""
+        self.indexed_tokens, self.reused_tokens = 0, self.tokens
+
     @property
     def tokens(self) -> int:
         return sum(entry.segment.tokens for entry in self.entries)

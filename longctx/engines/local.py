@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from longctx.accounting import flops
 from longctx.contexts.cite import Cited, cite
@@ -26,14 +27,15 @@ from longctx.engines.base import (
     Token,
     Usage,
 )
-from longctx.engines.found import FoundJudge
+from longctx.engines.found import DRAFT_TOKENS, FoundJudge
 from longctx.engines.generate import generate
 from longctx.engines.prompt import NOT_FOUND, messages
 from longctx.errors import DoesNotFitError, UsageError
-from longctx.indexshare.lexical import bm25, question_terms
+from longctx.indexshare.lexical import bm25, document_bm25, question_terms
 from longctx.indexshare.recall import Recall
 from longctx.indexshare.select import choose, fuse, heat
 from longctx.models.chat import ChatTemplate, encode_chat
+from longctx.models.decoder import KVCache
 from longctx.models.loaded import LoadedModel
 from longctx.models.token_stream import Streamer
 
@@ -57,7 +59,7 @@ class LocalEngine:
         self.model, self.recall = model, recall
         self.template = ChatTemplate.for_tokenizer(model.tokenizer)
         self.stop = frozenset(model.tokenizer.eos_ids) | frozenset(model.config.eos_ids)
-        self.judge = FoundJudge(model, recall.profile.found)
+        self.judge = FoundJudge(model, self.template, recall.profile.found)
 
     def select(self, question: str, corpus: Corpus, kind: str = "hybrid") -> Selected:
         """Score every block of the context and choose what to read."""
@@ -73,12 +75,15 @@ class LocalEngine:
                 f"the question has {len(ids)} tokens; at most "
                 f"{self.model.config.max_positions // 4} fit this model"
             )
-        attention = lexical = None
+        attention = lexical = documents = None
         if kind != "lexical":
             attention = self.recall.score(ids, [s.keys for s in segments])[0].numpy()
         if kind != "attention":
-            lexical = bm25(question_terms(question), [s.postings for s in segments])
-        scores = fuse(attention, lexical, profile.lexical_weight, first)
+            terms, words = question_terms(question), [s.postings for s in segments]
+            lexical, documents = bm25(terms, words), document_bm25(terms, words)
+        scores = fuse(
+            attention, lexical, profile.lexical_weight, first, documents, profile.document_weight
+        )
         runs = choose(scores, first, profile.top_blocks, profile.neighbours)
         return Selected(passages(corpus, runs), scores, len(ids))
 
@@ -95,7 +100,9 @@ class LocalEngine:
             raise UsageError("the question is empty")
         clock = Clock(seconds or {})
         yield Progress("select", tokens=0, total_tokens=corpus.tokens)
-        selected = self.select(question, corpus, options.index)
+        # A follow-up ("and who signed it?") is understood with the question before it.
+        wanted = f"{history[-1][0]} {question}" if history else question
+        selected = self.select(wanted, corpus, options.index)
         clock.mark("select")
         yield from self.read(question, selected, corpus, options, history, clock)
 
@@ -110,7 +117,7 @@ class LocalEngine:
     ) -> Iterator[Event]:
         """Read what was selected, stream the answer, and cite it."""
         clock = clock or Clock({})
-        read, history, prompt = self._fit(question, selected.passages, history, options)
+        read, chat, prompt = self._fit(question, selected.passages, history, options)
         evidence = tuple(_passage(n, p) for n, p in enumerate(read, 1))
         rows = _heat_rows(corpus, selected.scores)
         yield Evidence(evidence, rows, len(prompt))
@@ -119,23 +126,11 @@ class LocalEngine:
         logits = decoder.forward(prompt, cache, last_only=True)[0]
         clock.mark("first_token")
         text, count = "", 0
-        streamer = Streamer(self.model.tokenizer)
-        for token, _ in generate(
-            decoder,
-            cache,
-            logits,
-            self.stop,
-            options.max_answer_tokens,
-            options.temperature,
-            options.seed,
-        ):
-            count += 1
-            if piece := streamer.feed(token):
-                text += piece
+        for token, piece in self._answer(cache, prompt, logits, chat, options):
+            count += token
+            text += piece
+            if piece:
                 yield Token(piece)
-        if rest := streamer.flush():
-            text += rest
-            yield Token(rest)
         clock.mark("answer")
         found = bool(text.strip()) and not declines(text)
         cited = cite(question, text, read, corpus) if found else []
@@ -161,21 +156,76 @@ class LocalEngine:
             )
         )
 
+    def _answer(
+        self,
+        cache: KVCache,
+        prompt: list[int],
+        logits: Tensor,
+        chat: list[dict[str, str]],
+        options: AskOptions,
+    ) -> Iterator[tuple[int, str]]:
+        """Yield `(tokens, text)` pieces of the answer.
+
+        The first tokens are held back until the judge has seen them: what the evidence does not
+        support is never shown, the answer then says that nothing was found.
+        """
+        streamer = Streamer(self.model.tokenizer)
+        draft: list[tuple[int, float]] = []
+        settings = (options.temperature, options.seed)
+        decoder, limit = self.model.decoder, options.max_answer_tokens
+        for token, share in generate(decoder, cache, logits, self.stop, limit, *settings):
+            if len(draft) < DRAFT_TOKENS and self.judge.active:
+                draft.append((token, share))
+                if len(draft) < DRAFT_TOKENS:
+                    continue
+                if not self._supported(cache, prompt, chat, draft, logits):
+                    yield len(draft), NOT_FOUND
+                    return
+                yield from ((1, streamer.feed(held)) for held, _ in draft)
+            else:
+                yield 1, streamer.feed(token)
+        if 0 < len(draft) < DRAFT_TOKENS:
+            if not self._supported(cache, prompt, chat, draft, logits):
+                yield len(draft), NOT_FOUND
+                return
+            yield from ((1, streamer.feed(held)) for held, _ in draft)
+        yield 0, streamer.flush()
+
+    def _supported(
+        self,
+        cache: KVCache,
+        prompt: list[int],
+        chat: list[dict[str, str]],
+        draft: list[tuple[int, float]],
+        first: Tensor,
+    ) -> bool:
+        """Ask the judge, and leave the cache as generation left it."""
+        ids, shares = [token for token, _ in draft], [share for _, share in draft]
+        if declines(self.model.tokenizer.decode(ids)):
+            return True  # it says so itself
+        held = cache.length - len(prompt)
+        found = self.judge.features(cache, prompt, chat, ids, shares, first)
+        if held:
+            self.model.decoder.forward(ids[:held], cache, last_only=True)
+        return self.judge.supported(found)
+
     def _fit(
         self,
         question: str,
         read: list[Passage],
         history: Sequence[tuple[str, str]],
         options: AskOptions,
-    ) -> tuple[list[Passage], Sequence[tuple[str, str]], list[int]]:
-        """Drop the oldest history, then the weakest passages, until the prompt fits the window."""
+    ) -> tuple[list[Passage], list[dict[str, str]], list[int]]:
+        """Drop the oldest history, then the weakest passages, until the prompt fits the window.
+
+        Returns the passages left, the chat messages and their token ids.
+        """
         room = self.model.config.max_positions - options.max_answer_tokens - self.judge.room
         while True:
-            prompt = encode_chat(
-                self.model.tokenizer, self.template, messages(question, read, history)
-            )
+            chat = messages(question, read, history)
+            prompt = encode_chat(self.model.tokenizer, self.template, chat)
             if len(prompt) <= room:
-                return read, history, prompt
+                return read, chat, prompt
             if history:
                 history = history[1:]
             elif read:

@@ -197,7 +197,7 @@ def _recall(
 ) -> dict[str, float]:
     """Share of questions by kind whose passage would be read, averaged over `BUDGETS`."""
     hits: dict[str, list[bool]] = {}
-    for number in np.flatnonzero(where):
+    for number in np.flatnonzero(where).tolist():
         for budget in BUDGETS:
             runs = choose(scores[number], features.first, budget, base.neighbours)
             read = {

@@ -109,17 +109,46 @@ def question_terms(question: str) -> list[int]:
 def bm25(terms: Sequence[int], documents: Sequence[Postings]) -> NDArray[np.float32]:
     """BM25 of every block of the documents, in order: float32 `[blocks]`, 0 without a match."""
     lengths = np.concatenate([_block_lengths(p) for p in documents] or [np.zeros(0)])
-    scores = np.zeros(len(lengths), dtype=np.float32)
     if not len(lengths) or not terms:
-        return scores
+        return np.zeros(len(lengths), dtype=np.float32)
     wanted = np.unique(np.array(terms, dtype=np.uint32))
-    blocks, slots, counts = _matches(wanted, documents)
-    frequency = np.bincount(slots, minlength=len(wanted))
+    return _okapi(lengths, len(wanted), *_matches(wanted, documents))
+
+
+def document_bm25(terms: Sequence[int], documents: Sequence[Postings]) -> NDArray[np.float32]:
+    """BM25 of each document as a whole: float32 `[documents]`.
+
+    A question often names the agreement, meeting or module it means, and the passage that answers
+    it does not: the words of the rest of the document say that it is the right one.
+    """
+    lengths = np.array([float(p.counts.sum(dtype=np.int64)) for p in documents])
+    if not len(lengths) or not terms:
+        return np.zeros(len(lengths), dtype=np.float32)
+    wanted = np.unique(np.array(terms, dtype=np.uint32))
+    totals = np.zeros((len(documents), len(wanted)), dtype=np.int64)
+    for number, document in enumerate(documents):
+        hits = np.flatnonzero(np.isin(document.terms, wanted))
+        slots = np.searchsorted(wanted, document.terms[hits])
+        np.add.at(totals[number], slots, document.counts[hits])
+    units, slots = np.nonzero(totals)
+    return _okapi(lengths, len(wanted), units, slots, totals[units, slots])
+
+
+def _okapi(
+    lengths: NDArray[np.float64],
+    terms: int,
+    units: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    counts: NDArray[np.integer],
+) -> NDArray[np.float32]:
+    """BM25 of units (blocks or documents) from `(unit, term slot, count)` triples."""
+    scores = np.zeros(len(lengths), dtype=np.float32)
+    frequency = np.bincount(slots, minlength=terms)
     idf = np.log1p((len(lengths) - frequency + 0.5) / (frequency + 0.5))
     mean = max(float(lengths.mean()), 1.0)
     tf = counts.astype(np.float64)
-    gain = tf * (K1 + 1) / (tf + K1 * (1 - B + B * lengths[blocks] / mean))
-    np.add.at(scores, blocks, (idf[slots] * gain).astype(np.float32))
+    gain = tf * (K1 + 1) / (tf + K1 * (1 - B + B * lengths[units] / mean))
+    np.add.at(scores, units, (idf[slots] * gain).astype(np.float32))
     return scores
 
 

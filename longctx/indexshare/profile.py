@@ -49,10 +49,10 @@ class Profile:
     block: int = 32
     preamble: str = ""
     question_format: str = "Question: {question}"
-    lexical_weight: float = 0.5
-    top_blocks: int = 16
+    lexical_weight: float = 0.4
+    document_weight: float = 0.5
+    top_blocks: int = 24
     neighbours: int = 1
-    passes: int = 1
     found: FoundRule = field(default_factory=FoundRule)
     measured: dict[str, Any] = field(default_factory=dict)
     version: int = PROFILE_VERSION

@@ -32,20 +32,29 @@ def log_softmax(scores: Scores) -> Scores:
 
 
 def fuse(
-    attention: Scores | None, lexical: Scores | None, lexical_weight: float, first: Sequence[int]
+    attention: Scores | None,
+    lexical: Scores | None,
+    lexical_weight: float,
+    first: Sequence[int],
+    documents: Scores | None = None,
+    document_weight: float = 0.0,
 ) -> Scores:
     """Log-probabilities of attention plus `lexical_weight` times those of smoothed BM25.
 
     Either may be missing. `first` holds each document's first block and, last, the total: words
     of a neighbouring block of the same document count a third, since sentences cross blocks.
+    With `documents` `[documents]`, the log-probability of its document is added to each block,
+    times `document_weight`.
     """
     if lexical is None:
         assert attention is not None
         return log_softmax(attention)
     words = log_softmax(_smooth(lexical, first))
-    if attention is None:
-        return words
-    return (log_softmax(attention) + lexical_weight * words).astype(np.float32)
+    total = words if attention is None else log_softmax(attention) + lexical_weight * words
+    if documents is not None and len(documents):
+        blocks = np.diff(np.asarray(first))
+        total = total + document_weight * np.repeat(log_softmax(documents), blocks)
+    return total.astype(np.float32)
 
 
 def _smooth(scores: Scores, first: Sequence[int], share: float = 0.3) -> Scores:

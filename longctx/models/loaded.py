@@ -122,14 +122,17 @@ def memory_total(device: str = "cpu") -> int | None:
 def _digest(folder: Path, sha256: str | None, dtype: torch.dtype) -> str:
     """Identify weights by content where a hash is known, else by the files' names, sizes, times."""
     identity = [str(dtype)]
+    names = ["tokenizer.json"]
     if sha256:
         identity.append(sha256)
     else:
+        names.append("config.json")
         for file in sorted(folder.glob("*.safetensors")):
             stat = file.stat()
             identity.append(f"{file.name} {stat.st_size} {stat.st_mtime_ns}")
+    for name in names:
         try:
-            identity.append(hashlib.sha256((folder / "config.json").read_bytes()).hexdigest())
+            identity.append(hashlib.sha256((folder / name).read_bytes()).hexdigest())
         except OSError as error:
-            raise ModelError(f"{folder}: cannot read config.json ({error.strerror})") from None
+            raise ModelError(f"{folder}: cannot read {name} ({error.strerror})") from None
     return hashlib.sha256("\n".join(identity).encode()).hexdigest()

@@ -31,14 +31,15 @@ def deposit(rent):
     return 3 * rent
 
 
-DEPOSIT_LIMIT = 5000
+deposit_limit = 5000
+daily_fee = 40
 '''
 
 
-def reading(*texts: str, kind: str = "text") -> tuple[Corpus, list[Passage]]:
-    """Documents that are read whole, as passages 1, 2, ..."""
+def reading(*texts: str, kind: str = "text", first: int = 0) -> tuple[Corpus, list[Passage]]:
+    """Documents that are read from their block `first` on, as passages 1, 2, ..."""
     held = corpus([document(text, f"{n}.txt", kind) for n, text in enumerate(texts, 1)])
-    runs = [Run(n, 0, entry.segment.blocks - 1, 1.0) for n, entry in enumerate(held.entries)]
+    runs = [Run(n, first, entry.segment.blocks - 1, 1.0) for n, entry in enumerate(held.entries)]
     return held, passages(held, runs)
 
 
@@ -107,6 +108,15 @@ def test_a_true_quote_is_verified_with_its_place():
 
     assert cited[0] == Cited(2, "The\nlease ends on 30 June 2027", "2.txt", Place(3, 4), True)
     check(cited, held)
+
+
+def test_a_quote_is_placed_in_its_document_not_its_passage():
+    held, read = reading(sentences(9) + LEASE, first=6)
+
+    (one, *_) = cite("Rent?", 'It says "pays a rent of 1,200 a month".', read, held)
+
+    assert one.quote == "pays a rent of 1,200 a month"
+    assert one.place == Place(9 + 3, 9 + 3)
 
 
 def test_an_invented_quote_is_not_verified():
@@ -182,9 +192,9 @@ def test_items_of_a_list_are_sentences():
 def test_a_line_of_code_is_quoted_alone():
     held, read = reading(CODE, kind="code")
 
-    (one, *_) = cite("What is the limit?", "DEPOSIT_LIMIT is 5000.", read, held)
+    (one, *_) = cite("What is the limit?", "deposit_limit is 5000.", read, held)
 
-    assert one.quote == "DEPOSIT_LIMIT = 5000"
+    assert one.quote == "deposit_limit = 5000"
     assert one.place is not None
     assert one.place.start_line == one.place.end_line == 7
 
@@ -242,8 +252,10 @@ def test_no_more_than_a_handful():
 
 @given(st.integers(0, 10_000), st.text(st.sampled_from("ab \"“”'[1]2\n.-"), max_size=80))
 def test_whatever_is_answered_what_is_verified_stands_there(seed: int, said: str):
-    held, read = reading(sentences(6, seed=seed), LEASE, LOG)
-    answer = said + sentences(2, seed=seed + 1) + f'"{sentences(1, seed=seed).strip()}"' + said
+    held, read = reading(sentences(30, seed=seed), sentences(9) + LEASE, first=6)
+    assert all(passage.start > 0 for passage in read)
+    quotes = f'"{sentences(1, seed=seed).strip()}" and "pays a rent of 1,200 a month"'
+    answer = f"{said} {sentences(2, seed=seed + 1)} {quotes} {said}"
 
     check(cite("Who signed the ledger in March?", answer, read, held), held)
 

@@ -229,6 +229,20 @@ def test_a_document_the_vocabulary_cannot_spell(builder: Builder, monkeypatch: p
     assert found.skipped == [Skipped("a.txt", "empty")]
 
 
+def test_blanks_without_a_token_belong_to_the_first_block(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+):
+    """Some tokenizers pass over blanks before a text: its first token begins later."""
+    encode = builder.model.tokenizer.encode_text
+    monkeypatch.setattr(
+        builder.model.tokenizer,
+        "encode_text",
+        lambda text: tuple(part[2:] for part in encode(text)),
+    )
+
+    check_blocks(builder.build([document("\n\n" + DOCUMENTS[0].text)]))
+
+
 def check_blocks(found: Corpus) -> None:
     for entry in found.entries:
         text, count = entry.document.text, entry.segment.blocks

@@ -133,6 +133,16 @@ def test_a_missing_array_is_refused(written: Path, drop: str):
         read_segment(written)
 
 
+def test_keys_under_another_heads_name_are_refused(written: Path):
+    content = written.read_bytes()
+    assert content.count(b"s.1.0") == 2, "keys and scales"
+
+    written.write_bytes(content.replace(b"s.1.0", b"s.2.0"))
+
+    with pytest.raises(StoreError, match="checksum"):
+        read_segment(written)
+
+
 def test_arrays_that_do_not_belong_together_are_refused(tmp_path: Path):
     """As a bug would write them: whole, with a right checksum."""
     path = tmp_path / "odd.segment"

@@ -30,6 +30,7 @@ PROFILE = Profile(
     block=32,
     preamble="These are documents.\n\n",
     top_blocks=4,
+    document_weight=0.0,
     found=FoundRule(bias=1.0),
 )
 _WORDS = (

@@ -16,6 +16,7 @@ from longctx.indexshare.lexical import (
     STOP_WORDS,
     B,
     bm25,
+    document_bm25,
     postings,
     question_terms,
     term_id,
@@ -65,6 +66,14 @@ def test_several_documents_are_one_corpus(query: list[str], documents: list[list
     assert np.array_equal(apart, together)
 
 
+@given(QUERY, st.lists(DOCUMENT, min_size=1, max_size=5))
+def test_documents_score_as_if_each_were_one_block(query: list[str], documents: list[list[str]]):
+    found = document_bm25(ids(query), [postings(blocks) for blocks in documents])
+
+    assert found.dtype == np.float32
+    assert np.allclose(found, textbook(query, [" ".join(d) for d in documents]), rtol=1e-4)
+
+
 def test_a_block_without_the_word_scores_nothing():
     scores = bm25(ids(["quay"]), [postings(["the quay", "", "a crane"]), postings(["quay quay"])])
 
@@ -89,6 +98,9 @@ def test_nothing_to_search_or_to_search_for():
     assert bm25(ids(["quay"]), [postings([])]).shape == (0,)
     assert bm25([], [postings(["quay", "crane"])]).tolist() == [0, 0]
     assert bm25(ids(["quay"]), [postings(["", ""])]).tolist() == [0, 0]
+    assert document_bm25(ids(["quay"]), []).shape == (0,)
+    assert document_bm25([], [postings(["quay", "crane"])]).tolist() == [0]
+    assert document_bm25(ids(["quay"]), [postings([]), postings([""])]).tolist() == [0, 0]
 
 
 def test_a_word_repeated_beyond_a_byte():

@@ -78,6 +78,23 @@ def test_fusion_adds_weighted_log_probabilities():
     assert np.allclose(found, wanted, atol=1e-6)
 
 
+def test_the_words_of_its_document_count_for_every_block():
+    attention, words, documents = scores(1, 2, 3, 0, 0), scores(0, 4, 0, 0, 1), scores(7, 0)
+    first = [0, 2, 5]
+
+    found = fuse(attention, words, 0.5, first, documents, 0.25)
+
+    whole = log_softmax(documents)
+    wanted = fuse(attention, words, 0.5, first) + 0.25 * np.repeat(whole, [2, 3])
+    assert found.dtype == np.float32
+    assert np.allclose(found, wanted, atol=1e-6)
+    alone = fuse(None, words, 0.5, first, documents, 0.25)
+    assert np.allclose(alone, fuse(None, words, 0.5, first) + 0.25 * np.repeat(whole, [2, 3]))
+    assert np.array_equal(
+        fuse(attention, words, 0.5, first, documents, 0.0), fuse(attention, words, 0.5, first)
+    )
+
+
 def test_one_of_the_two_may_be_missing():
     values = scores(1, 5, 2)
 

@@ -74,7 +74,7 @@ def test_a_known_name_is_fetched_once():
 
 
 def test_nothing_is_fetched_when_that_is_not_wanted():
-    with pytest.raises(ModelError, match="not fetched yet; fetch it with `longctx models get"):
+    with pytest.raises(ModelError, match="not fetched yet; fetch it with `longctx models pull"):
         resolve("tide-1b", download=False)
 
 
