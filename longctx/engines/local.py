@@ -27,7 +27,6 @@ from longctx.engines.base import (
     Token,
     Usage,
 )
-from longctx.engines.found import DRAFT_TOKENS, FoundJudge
 from longctx.engines.generate import generate
 from longctx.engines.prompt import NOT_FOUND, messages
 from longctx.errors import DoesNotFitError, UsageError
@@ -59,7 +58,7 @@ class LocalEngine:
         self.model, self.recall = model, recall
         self.template = ChatTemplate.for_tokenizer(model.tokenizer)
         self.stop = frozenset(model.tokenizer.eos_ids) | frozenset(model.config.eos_ids)
-        self.judge = FoundJudge(model, self.template, recall.profile.found)
+        self._decline = model.tokenizer.encode_text(NOT_FOUND)[0][0]
 
     def select(self, question: str, corpus: Corpus, kind: str = "hybrid") -> Selected:
         """Score every block of the context and choose what to read."""
@@ -117,16 +116,16 @@ class LocalEngine:
     ) -> Iterator[Event]:
         """Read what was selected, stream the answer, and cite it."""
         clock = clock or Clock({})
-        read, chat, prompt = self._fit(question, selected.passages, history, options)
+        read, prompt = self._fit(question, selected.passages, history, options)
         evidence = tuple(_passage(n, p) for n, p in enumerate(read, 1))
         rows = _heat_rows(corpus, selected.scores)
         yield Evidence(evidence, rows, len(prompt))
         decoder = self.model.decoder
-        cache = decoder.new_cache(len(prompt) + options.max_answer_tokens + self.judge.room)
+        cache = decoder.new_cache(len(prompt) + options.max_answer_tokens)
         logits = decoder.forward(prompt, cache, last_only=True)[0]
         clock.mark("first_token")
         text, count = "", 0
-        for token, piece in self._answer(cache, prompt, logits, chat, options):
+        for token, piece in self._answer(cache, logits, options):
             count += token
             text += piece
             if piece:
@@ -157,57 +156,27 @@ class LocalEngine:
         )
 
     def _answer(
-        self,
-        cache: KVCache,
-        prompt: list[int],
-        logits: Tensor,
-        chat: list[dict[str, str]],
-        options: AskOptions,
+        self, cache: KVCache, logits: Tensor, options: AskOptions
     ) -> Iterator[tuple[int, str]]:
-        """Yield `(tokens, text)` pieces of the answer.
+        """Yield `(tokens, text)` pieces of the answer after a prompt that gave `logits` `[vocab]`.
 
-        The first tokens are held back until the judge has seen them: what the evidence does not
-        support is never shown, the answer then says that nothing was found.
+        Small models rather invent than decline, so the answer is declined when the words that
+        decline come within the profile's margin of the likeliest beginning.
         """
+        if self._decline_margin(logits) > self.recall.profile.decline_margin:
+            yield 0, NOT_FOUND
+            return
         streamer = Streamer(self.model.tokenizer)
-        draft: list[tuple[int, float]] = []
-        settings = (options.temperature, options.seed)
-        decoder, limit = self.model.decoder, options.max_answer_tokens
-        for token, share in generate(decoder, cache, logits, self.stop, limit, *settings):
-            if len(draft) < DRAFT_TOKENS and self.judge.active:
-                draft.append((token, share))
-                if len(draft) < DRAFT_TOKENS:
-                    continue
-                if not self._supported(cache, prompt, chat, draft, logits):
-                    yield len(draft), NOT_FOUND
-                    return
-                yield from ((1, streamer.feed(held)) for held, _ in draft)
-            else:
-                yield 1, streamer.feed(token)
-        if 0 < len(draft) < DRAFT_TOKENS:
-            if not self._supported(cache, prompt, chat, draft, logits):
-                yield len(draft), NOT_FOUND
-                return
-            yield from ((1, streamer.feed(held)) for held, _ in draft)
+        settings = (options.max_answer_tokens, options.temperature, options.seed)
+        for token, _ in generate(self.model.decoder, cache, logits, self.stop, *settings):
+            yield 1, streamer.feed(token)
         yield 0, streamer.flush()
 
-    def _supported(
-        self,
-        cache: KVCache,
-        prompt: list[int],
-        chat: list[dict[str, str]],
-        draft: list[tuple[int, float]],
-        first: Tensor,
-    ) -> bool:
-        """Ask the judge, and leave the cache as generation left it."""
-        ids, shares = [token for token, _ in draft], [share for _, share in draft]
-        if declines(self.model.tokenizer.decode(ids)):
-            return True  # it says so itself
-        held = cache.length - len(prompt)
-        found = self.judge.features(cache, prompt, chat, ids, shares, first)
-        if held:
-            self.model.decoder.forward(ids[:held], cache, last_only=True)
-        return self.judge.supported(found)
+    def _decline_margin(self, logits: Tensor) -> float:
+        """Log-odds of beginning with the words that decline against the best other beginning."""
+        others = logits.clone()
+        others[self._decline] = float("-inf")
+        return float(logits[self._decline] - others.max())
 
     def _fit(
         self,
@@ -215,17 +184,18 @@ class LocalEngine:
         read: list[Passage],
         history: Sequence[tuple[str, str]],
         options: AskOptions,
-    ) -> tuple[list[Passage], list[dict[str, str]], list[int]]:
+    ) -> tuple[list[Passage], list[int]]:
         """Drop the oldest history, then the weakest passages, until the prompt fits the window.
 
-        Returns the passages left, the chat messages and their token ids.
+        Returns the passages left and the prompt's token ids.
         """
-        room = self.model.config.max_positions - options.max_answer_tokens - self.judge.room
+        room = self.model.config.max_positions - options.max_answer_tokens
         while True:
-            chat = messages(question, read, history)
-            prompt = encode_chat(self.model.tokenizer, self.template, chat)
+            prompt = encode_chat(
+                self.model.tokenizer, self.template, messages(question, read, history)
+            )
             if len(prompt) <= room:
-                return read, chat, prompt
+                return read, prompt
             if history:
                 history = history[1:]
             elif read:

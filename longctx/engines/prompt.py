@@ -21,6 +21,20 @@ SYSTEM = (
 )
 
 
+_LIFT = (
+    "Excerpts:\n\n[1] estate/may.txt, lines 3-4:\nThe lift in Block C was out of service for "
+    "nine days in May and was repaired on the 14th.\n\nQuestion: "
+)
+
+# One question that the excerpt leaves open and one that it answers: with them a 1.5B model
+# answered 8 of 12 calibration questions instead of 5, and its first word tells better whether
+# the answer is there (area under the curve 0.78 against 0.56).
+EXAMPLES = (
+    (_LIFT + "Which firm repaired the lift in Block C?", NOT_FOUND),
+    (_LIFT + "When was the lift in Block C repaired?", "It was repaired on 14 May."),
+)
+
+
 def label(number: int, passage: Passage) -> str:
     """`[3] contracts/lease.pdf, page 2`: how a passage is introduced to the model."""
     place = passage.place
@@ -38,9 +52,9 @@ def messages(
     evidence: Sequence[Passage],
     history: Sequence[tuple[str, str]] = (),
 ) -> list[dict[str, str]]:
-    """Chat messages: system, earlier questions and answers, then evidence and question."""
+    """Chat messages: system, examples, earlier questions and answers, evidence and question."""
     chat = [{"role": "system", "content": SYSTEM}]
-    for asked, answered in history:
+    for asked, answered in (*EXAMPLES, *history):
         chat.append({"role": "user", "content": asked})
         chat.append({"role": "assistant", "content": answered})
     parts = [f"{label(n, passage)}:\n{passage.text}" for n, passage in enumerate(evidence, 1)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,19 +29,12 @@ class LeaderHead:
 
 
 @dataclass(frozen=True)
-class FoundRule:
-    """When evidence counts as an answer: a logistic rule over measured features.
-
-    `found` when `bias + sum(weights[name] * feature) > 0`; features are named in `engines.found`.
-    """
-
-    bias: float = 0.0
-    weights: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Profile:
-    """Settings of recall for one model; token counts unless a name says otherwise."""
+    """Settings of recall for one model; token counts unless a name says otherwise.
+
+    `decline_margin`: an answer is declined when the log-odds of the words that decline, against
+    the likeliest other beginning, are above it; 0 leaves it to the model.
+    """
 
     model: str
     heads: tuple[LeaderHead, ...]
@@ -53,7 +46,7 @@ class Profile:
     document_weight: float = 0.5
     top_blocks: int = 24
     neighbours: int = 1
-    found: FoundRule = field(default_factory=FoundRule)
+    decline_margin: float = 0.0
     measured: dict[str, Any] = field(default_factory=dict)
     version: int = PROFILE_VERSION
 
@@ -96,13 +89,24 @@ def parse_profile(text: str, where: str) -> Profile:
         )
         if not heads:
             raise ValueError("no heads")
-        found = FoundRule(**raw.get("found", {}))
-        known = {k: v for k, v in raw.items() if k in Profile.__dataclass_fields__}
-        return Profile(**(known | {"heads": heads, "found": found}))
+        profile = Profile(model=str(raw["model"]), heads=heads)
+        for field_ in fields(Profile):
+            if field_.name in raw and field_.name != "heads":
+                profile = replace(profile, **{field_.name: _typed(raw, profile, field_.name)})
+        return profile
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{where}: not a readable profile ({error}); run longctx models calibrate again"
         ) from None
+
+
+def _typed(raw: dict[str, Any], default: Profile, name: str) -> Any:
+    value, wanted = raw[name], type(getattr(default, name))
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise TypeError(f"{name} is {value!r}")
+    return value
 
 
 def shipped_profile(name: str) -> Profile | None:

@@ -38,8 +38,8 @@ def engine(model: LoadedModel) -> LocalEngine:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> LocalEngine:
-    """The same weights with a window of 1,000 tokens."""
-    folder = write_model(tmp_path_factory.mktemp("narrow"), max_position_embeddings=1000)
+    """The same weights with a window of 1,400 tokens."""
+    folder = write_model(tmp_path_factory.mktemp("narrow"), max_position_embeddings=1400)
     return engine_of(load_tiny(folder))
 
 
@@ -261,7 +261,7 @@ def test_the_oldest_turns_go_first(narrow: LocalEngine, prompts: list[list[int]]
     assert kept == list(range(12 - len(kept), 12))
     assert 0 < len(kept) < 12
     assert len(evidence(events).passages) == 1, "a passage is worth more than a turn"
-    assert len(prompts[0]) <= 1000 - 12
+    assert len(prompts[0]) <= 1400 - 12
 
 
 def test_then_the_weakest_passages_go(narrow: LocalEngine, prompts: list[list[int]]):
@@ -276,7 +276,7 @@ def test_then_the_weakest_passages_go(narrow: LocalEngine, prompts: list[list[in
     assert kept
     assert gone
     assert max(gone) <= min(kept)
-    assert len(prompts[0]) <= 1000 - 200
+    assert len(prompts[0]) <= 1400 - 200
     order = [(passage.path, passage.start_line) for passage in evidence(events).passages]
     assert order == sorted(order)
 
@@ -284,7 +284,7 @@ def test_then_the_weakest_passages_go(narrow: LocalEngine, prompts: list[list[in
 def test_a_question_longer_than_the_window(narrow: LocalEngine):
     made = held(narrow, ["The quay.\n"])
 
-    with pytest.raises(DoesNotFitError, match=r"the question has \d+ tokens; at most 250 fit"):
+    with pytest.raises(DoesNotFitError, match=r"the question has \d+ tokens; at most 350 fit"):
         list(narrow.ask("Who? " * 300, made, SHORT))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from longctx.contexts.passages import Passage
 from longctx.documents.document import Place
-from longctx.engines.prompt import NOT_FOUND, SYSTEM, label, messages
+from longctx.engines.prompt import EXAMPLES, NOT_FOUND, SYSTEM, label, messages
 
 
 def passage(text: str, path: str, place: Place) -> Passage:
@@ -23,10 +23,12 @@ def test_labels_say_where_to_look():
 
 
 def test_evidence_stands_before_the_question():
-    system, user = messages("When does it end?", [LINES, PAGE])
+    system, *examples, user = messages("When does it end?", [LINES, PAGE])
 
     assert system == {"role": "system", "content": SYSTEM}
     assert NOT_FOUND in SYSTEM
+    assert [m["role"] for m in examples] == ["user", "assistant"] * len(EXAMPLES)
+    assert {m["content"] for m in examples} == {text for turn in EXAMPLES for text in turn}
     assert user == {
         "role": "user",
         "content": (
@@ -41,10 +43,8 @@ def test_evidence_stands_before_the_question():
 def test_earlier_turns_stand_between():
     chat = messages("And the rent?", [PAGE], [("When?", "In June."), ("Sure?", "Yes.")])
 
-    assert [message["role"] for message in chat] == [
-        *("system", "user", "assistant", "user", "assistant", "user")
-    ]
-    assert [message["content"] for message in chat[1:5]] == ["When?", "In June.", "Sure?", "Yes."]
+    assert [m["role"] for m in chat[-5:]] == ["user", "assistant", "user", "assistant", "user"]
+    assert [m["content"] for m in chat[-5:-1]] == ["When?", "In June.", "Sure?", "Yes."]
     assert "Rent is due." in chat[-1]["content"]
 
 

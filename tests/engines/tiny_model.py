@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from longctx.indexshare.profile import FoundRule, LeaderHead, Profile
+from longctx.indexshare.profile import LeaderHead, Profile
 from longctx.models.loaded import LoadedModel, load
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INNER = 4, 64, 4, 2, 16, 96
@@ -31,7 +31,7 @@ PROFILE = Profile(
     preamble="These are documents.\n\n",
     top_blocks=4,
     document_weight=0.0,
-    found=FoundRule(bias=1.0),
+    decline_margin=1e9,
 )
 _WORDS = (
     "The lease of the harbour office ends on 30 June 2027; rent is 1,200 a month, due in advance. "

@@ -11,7 +11,6 @@ from engines.tiny_model import PROFILE
 
 from longctx.errors import ModelError
 from longctx.indexshare.profile import (
-    FoundRule,
     LeaderHead,
     find_profile,
     own_profile_path,
@@ -22,7 +21,7 @@ from longctx.indexshare.profile import (
 
 FULL = replace(
     PROFILE,
-    found=FoundRule(-1.5, {"margin": 2.0}),
+    decline_margin=-1.5,
     measured={"questions": 160, "held_out_fused": {"facts": 0.98}},
 )
 
@@ -84,8 +83,9 @@ def test_what_only_changes_the_choice_keeps_the_index():
         changed(heads=[]),
         changed(heads=[{"layer": 1, "head": 0}]),
         changed(heads=None),
-        changed(found={"unheard": 1}),
-        changed(found=3),
+        changed(decline_margin="low"),
+        changed(top_blocks=2.5),
+        changed(model=3),
         json.dumps({"version": 1}),
     ],
 )
