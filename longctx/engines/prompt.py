@@ -27,8 +27,7 @@ _LIFT = (
 )
 
 # One question that the excerpt leaves open and one that it answers: with them a 1.5B model
-# answered 8 of 12 calibration questions instead of 5, and its first word tells better whether
-# the answer is there (area under the curve 0.78 against 0.56).
+# answered 8 of 12 calibration questions right instead of 5.
 EXAMPLES = (
     (_LIFT + "Which firm repaired the lift in Block C?", NOT_FOUND),
     (_LIFT + "When was the lift in Block C repaired?", "It was repaired on 14 May."),
