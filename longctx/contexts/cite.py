@@ -23,8 +23,12 @@ MAX_QUOTE_CHARACTERS = 320
 
 _QUOTED = re.compile(r'"([^"\n]{8,600})"|“([^”\n]{8,600})”')
 _LABEL = re.compile(r"\[(\d{1,3})\]")
-# A wrapped line of prose goes on when the next begins in lower case; a line of code does not.
-_PROSE = re.compile(r"\S[\s\S]*?(?:[.!?][\"')\]]*(?=\s|$)|(?=\n\s*(?:\n|[^a-z\s]))|$)")
+# A sentence of wrapped prose ends at its full stop, or where a blank line, a list item, a heading
+# or a table row follows. Code and captions say one thing a line.
+_PROSE = re.compile(
+    r"\S[\s\S]*?(?:[.!?][\"')\]]*(?=\s|$)|(?=\n\s*(?:\n|[-*#|•]|\(?\w{1,3}[.)]\s))|$)"
+)
+_LINE_KINDS = ("code", "vtt", "srt")
 _LINE = re.compile(r"\S[^\n]*")
 # Characters that writers exchange freely: straight and curly quotes, hyphens and dashes.
 _ALIKE = ("'\u2018\u2019", '"\u201c\u201d', "-\u2010\u2011\u2012\u2013\u2014\u2212")
@@ -106,7 +110,7 @@ def _supporting(
         (number, passage.text, start, end)
         for number, passage in enumerate(read, 1)
         for start, end in _sentences(
-            passage.text, corpus.entries[passage.document].document.kind != "code"
+            passage.text, corpus.entries[passage.document].document.kind not in _LINE_KINDS
         )
     ]
     bags = [set(words(text[a:b])) - STOP_WORDS for _, text, a, b in sentences]
