@@ -61,7 +61,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate `x` `[..., T, head_dim]` by tables `[T, head_dim]` (broadcast); keeps x's dtype."""
     half = x.shape[-1] // 2
     turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+    return torch.addcmul(x * cos.to(x.dtype), turned, sin.to(x.dtype))
 
 
 def inverse_frequencies(
