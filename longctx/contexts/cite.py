@@ -20,6 +20,7 @@ from longctx.indexshare.lexical import STOP_WORDS, words
 MIN_QUOTE_WORDS = 3
 MAX_CITATIONS = 4
 MAX_QUOTE_CHARACTERS = 320
+STATED = 20.0  # a sentence that holds the whole answer, word for word, comes before all others
 
 _QUOTED = re.compile(r'"([^"\n]{8,600})"|“([^”\n]{8,600})”')
 _LABEL = re.compile(r"\[(\d{1,3})\]")
@@ -123,11 +124,13 @@ def _supporting(
         return sum(math.log(1 + len(bags) / frequency[word]) for word in found)
 
     ranked: list[_Ranked] = []
-    for (number, _, start, end), bag in zip(sentences, bags, strict=True):
+    stated = " ".join(answer.lower().split()).rstrip(".") or "\0"
+    for (number, text, start, end), bag in zip(sentences, bags, strict=True):
         new, known = bag & (said - asked), bag & said & asked
         score = weight(new) + 0.5 * weight(known) + 0.25 * weight((bag & asked) - said)
         score *= 1.5 if number in named else 1.0
-        if new or known:
+        score += STATED * (stated in " ".join(text[start:end].lower().split()))
+        if new or known or score >= STATED:
             ranked.append(_Ranked(score, number, start, end, frozenset(bag & said)))
     ranked.sort(key=lambda row: -row.score)
     return [(row.passage, row.start, row.end) for row in _cover(ranked)]

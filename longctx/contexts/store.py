@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 from longctx.contexts.segment import SEGMENT_VERSION, Segment, read_segment, write_segment
-from longctx.errors import StoreError
+from longctx.errors import DoesNotFitError, StoreError
 from longctx.paths import cache_dir, ensure
 
 
@@ -55,7 +55,15 @@ class SegmentStore:
             return segment
         path = self._path(key)
         ensure(path.parent)
-        write_segment(path, segment)
+        try:
+            write_segment(path, segment)
+        except DoesNotFitError as error:
+            raise DoesNotFitError(f"{error}; --no-store keeps the index in memory") from None
+        except OSError as error:
+            raise StoreError(
+                f"{path.parent}: the index cannot be kept there ({error.strerror}); "
+                "--no-store keeps it in memory"
+            ) from None
         return read_segment(path)
 
     def _path(self, key: str) -> Path:

@@ -24,6 +24,7 @@ _MARKS = (  # UTF-32 first: its little-endian mark begins with UTF-16's
 )
 _WIDE = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")
 _PROBE_BYTES = 8192
+_MIN_WIDE_NULS = 0.2  # of ASCII bytes: half of them in UTF-16, three quarters in UTF-32
 _MAX_CONTROL_SHARE = 0.02  # a log with colour codes stays below, a binary format does not
 _TEXT_CONTROLS = b"\t\n\r\f\v\b\x1b"
 _NOT_CONTROLS = bytes(set(range(256)) - (set(range(32)) - set(_TEXT_CONTROLS)) - {127})
@@ -121,7 +122,7 @@ def _damaged_utf8(data: bytes) -> tuple[str, list[str]] | None:
     text = data.decode("utf-8", "replace")
     bad = text.count("\ufffd") - data.count("\ufffd".encode())
     good = sum(map(len, re.findall(r"[^\x00-\x7f\ufffd]+", text)))
-    if good <= 4 * bad:
+    if good < 3 or good < 2 * bad:  # legacy text hardly ever forms valid sequences by chance
         return None
     return text, [f"{_count(bad, 'place')} not valid UTF-8: became \ufffd"]
 
@@ -137,6 +138,8 @@ def _legacy(data: bytes) -> tuple[str, list[str]]:
 def _wide_encoding(data: bytes) -> str | None:
     """The UTF-16 or UTF-32 that makes a text of bytes with NULs among them, if one does."""
     head = data[:_PROBE_BYTES]
+    if head.count(0) < _MIN_WIDE_NULS * len(head) and head.isascii():
+        return None
     if not _has_many_controls(head) and _begins(head, "utf-8") is not None:
         return None  # words with a stray NUL, which as UTF-16 would all be Chinese
     best, best_ascii = None, 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +26,7 @@ from longctx.engines.base import (
     Token,
     Usage,
 )
+from longctx.engines.clock import Clock
 from longctx.engines.generate import generate
 from longctx.engines.prompt import NOT_FOUND, messages
 from longctx.errors import DoesNotFitError, UsageError
@@ -152,6 +152,7 @@ class LocalEngine:
                 usage=usage,
                 compute=self.compute(corpus, selected.question_tokens, usage),
                 heat=rows,
+                warnings=_cut(count, options),
             )
         )
 
@@ -238,29 +239,10 @@ def declines(text: str) -> bool:
     return NOT_FOUND.rstrip(".").lower() in text.lower()
 
 
-class Clock:
-    """Seconds of each phase, and of all of them together."""
-
-    def __init__(self, before: dict[str, float]):
-        self._seconds = {"load": 0.0, "index": 0.0, "select": 0.0, "first_token": 0.0, **before}
-        self._start = self._last = time.perf_counter()
-
-    def mark(self, phase: str) -> None:
-        now = time.perf_counter()
-        self._seconds[phase] = now - self._last
-        self._last = now
-
-    def report(self) -> dict[str, float]:
-        spent = time.perf_counter() - self._start
-        before = self._seconds["load"] + self._seconds["index"]
-        first = before + self._seconds["select"] + self._seconds["first_token"]
-        return {
-            "load": round(self._seconds["load"], 3),
-            "index": round(self._seconds["index"], 3),
-            "select": round(self._seconds["select"], 3),
-            "first_token": round(first, 3),
-            "total": round(before + spent, 3),
-        }
+def _cut(count: int, options: AskOptions) -> tuple[str, ...]:
+    if count < options.max_answer_tokens:
+        return ()
+    return (f"the answer was cut after {count} tokens; see --max-answer-tokens",)
 
 
 def _passage(number: int, passage: Passage) -> EvidencePassage:

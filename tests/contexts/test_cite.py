@@ -269,3 +269,11 @@ def test_pages_and_times_are_told():
 
     assert one.place is not None
     assert one.place.page == 2
+
+
+def test_the_sentence_that_holds_the_answer_comes_first():
+    held, read = reading("Capital B.\n", "Capital A.\n")
+
+    found = cite("capital?", "Capital A.", read, held)
+
+    assert found[0].quote == "Capital A."
