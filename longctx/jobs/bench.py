@@ -235,14 +235,15 @@ def million(model, options) -> None:
         marks: list[tuple[int, float]] = []
 
         def hear(progress) -> None:
-            if progress.stage == "index":
+            if progress.stage == "index" and progress.note != "reused":
                 marks.append((progress.tokens, progress.seconds))
 
         start = time.perf_counter()
         context = longctx.index([options.samples, extra], model=model, on_progress=hear)
         took = time.perf_counter() - start
-        tokens = context.context_tokens
+        tokens = context._corpus.indexed_tokens
         size = store_size()[1] - before
+        print(f"{context.context_tokens:,} tokens in context")
         print(f"indexed {tokens:,} tokens in {took:,.0f} s = {tokens / took:,.0f} tokens/s")
         print(f"index on disk: {size / 1e9:.3f} GB = {size / max(tokens, 1):.0f} bytes a token")
         rate = _pace(marks, 0.0, 0.1), _pace(marks, 0.9, 1.0)
