@@ -19,6 +19,7 @@ from longctx.engines.local import LocalEngine
 from longctx.errors import LongctxError, UsageError
 from longctx.indexshare.profile import Profile, find_profile, own_profile_path
 from longctx.indexshare.recall import Recall
+from longctx.models.device import release_memory
 from longctx.models.loaded import LoadedModel, load
 from longctx.models.sources import DEFAULT_MODEL
 from longctx.paths import ensure
@@ -161,6 +162,7 @@ def index(
     corpus = build_corpus(
         documents, skipped, recall, loaded.tokenizer, kept, _IndexProgress(documents, show).hear
     )
+    release_memory()
     seconds["index"] = time.perf_counter() - started
     return Context(LocalEngine(loaded, recall), corpus, seconds)
 

@@ -56,3 +56,11 @@ def prepare_process() -> None:
     if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version"):
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, 512 << 20)
+
+
+def release_memory() -> None:
+    """Give freed heap back to the system, after indexing and before the whole model is read."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
