@@ -13,7 +13,7 @@ from longctx.contexts.store import SegmentStore
 from longctx.documents.document import Document, Skipped
 from longctx.documents.reasons import EMPTY
 from longctx.indexshare.lexical import postings
-from longctx.indexshare.recall import Recall, block_starts
+from longctx.indexshare.recall import Recall, block_starts, block_texts
 from longctx.models.tokenizer import TextTokenizer
 
 GROUP_CHARACTERS = 400_000  # documents are tokenised and indexed in groups of about this size
@@ -118,8 +118,7 @@ def index_group(
         document, (ids, offsets) = group[position], encoded[position]
         starts = block_starts([start for start, _ in offsets], block)
         starts[0] = 0
-        ends = [*starts[1:].tolist(), len(document.text)]
-        texts = [document.text[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]
+        texts = block_texts(document.text, starts.tolist())
         yield document, Segment(len(ids), starts, keys, postings(texts))
         if on_tokens:
             on_tokens(0, 1, False)

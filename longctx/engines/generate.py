@@ -25,7 +25,7 @@ def generate(
     0; otherwise sampled with a generator of its own, so that a seed repeats its answer.
     """
     random = torch.Generator(device="cpu").manual_seed(seed)
-    for _ in range(limit):
+    for made in range(1, limit + 1):
         shares = logits.float().cpu().log_softmax(dim=-1)
         if temperature > 0:
             weights = ((shares - shares.max()) / temperature).softmax(dim=-1)
@@ -35,6 +35,6 @@ def generate(
         if token in stop:
             return
         yield token, float(shares[token])
-        if cache.length >= cache.capacity:
-            return
+        if made == limit or cache.length >= cache.capacity:
+            return  # nothing would read the next logits
         logits = decoder.forward([token], cache, last_only=True)[0]

@@ -13,6 +13,7 @@ from longctx.indexshare.leader import Captured, LeaderPass, batches
 from longctx.indexshare.lexical import bm25, postings, question_terms
 from longctx.indexshare.profile import Profile
 from longctx.indexshare.questions import CalibrationQuestion, Haystack, hide
+from longctx.indexshare.recall import block_texts
 from longctx.indexshare.select import Scores
 from longctx.kernels.block_scores import block_scores
 from longctx.models.decoder import Decoder
@@ -77,7 +78,7 @@ def measure(
     keys = _all_keys(decoder, leader, [ids for ids, _ in encoded], last_layer, base.window, say)
     values, lexical = [], []
     words = [
-        postings(_block_texts(text, offsets, base.block))
+        postings(block_texts(text, [start for start, _ in offsets[:: base.block]]))
         for text, (_, offsets) in zip(haystack.documents, encoded, strict=True)
     ]
     for number, item in enumerate(questions):
@@ -165,12 +166,6 @@ def _scores(
             shares = best.log_softmax(dim=-1).unflatten(0, (group, -1)).amax(dim=1)
             found.append(shares.to(torch.float16).cpu())
     return torch.cat(found)
-
-
-def _block_texts(text: str, offsets: Sequence[tuple[int, int]], block: int) -> list[str]:
-    starts = [start for start, _ in offsets[::block]]
-    ends = [*starts[1:], len(text)]
-    return [text[a:b] for a, b in zip(starts, ends, strict=True)]
 
 
 def _passage_blocks(

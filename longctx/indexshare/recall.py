@@ -194,3 +194,9 @@ def _split(
 def block_starts(token_starts: Sequence[int], block: int) -> np.ndarray:
     """Character at which each block begins, int32 `[blocks]`, from each token's first character."""
     return np.array(token_starts[::block], dtype=np.int32)
+
+
+def block_texts(text: str, starts: Sequence[int]) -> list[str]:
+    """The text of each block, given the character each begins at."""
+    ends = [*starts[1:], len(text)]
+    return [text[a:b] for a, b in zip(starts, ends, strict=True)]
