@@ -67,3 +67,13 @@ def leader(shape: Shape, depth: int, tokens: int, window: int, sinks: int) -> in
 def scoring(head_dim: int, heads: int, question_tokens: int, context_tokens: int) -> int:
     """q.k of every leader head and question token with every context token."""
     return 2 * head_dim * heads * question_tokens * context_tokens
+
+
+def survey(shape: Shape, depth: int, tokens: int) -> int:
+    """The second look: a prompt of `tokens` through `depth` whole layers and the keys of the next.
+
+    The last position's scores there are one row of products, below one part in ten thousand.
+    """
+    keys = 2 * shape.hidden * shape.kv_heads * shape.head_dim * tokens
+    attention = depth * pair(shape) * causal_pairs(tokens)
+    return linear(shape, depth, tokens) + keys + attention

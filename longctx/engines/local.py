@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from longctx.accounting import flops
 from longctx.contexts.cite import Cited, cite
 from longctx.contexts.corpus import Corpus
-from longctx.contexts.passages import Passage, passages
+from longctx.contexts.passages import Passage
 from longctx.engines.base import (
     Answer,
     AskOptions,
@@ -29,26 +28,16 @@ from longctx.engines.base import (
 from longctx.engines.clock import Clock
 from longctx.engines.generate import generate
 from longctx.engines.prompt import NOT_FOUND, messages
+from longctx.engines.selection import Selected, Selector
 from longctx.errors import DoesNotFitError, UsageError
-from longctx.indexshare.lexical import bm25, document_bm25, question_terms
 from longctx.indexshare.recall import Recall
-from longctx.indexshare.select import choose, fuse, heat
+from longctx.indexshare.select import heat
 from longctx.models.chat import ChatTemplate, encode_chat
 from longctx.models.decoder import KVCache
 from longctx.models.loaded import LoadedModel
 from longctx.models.token_stream import Streamer
 
 HEAT_SLICES = 120
-INDEX_KINDS = ("hybrid", "attention", "lexical")
-
-
-@dataclass(frozen=True)
-class Selected:
-    """What the index chose: passages in context order, scores of all blocks, question tokens."""
-
-    passages: list[Passage]
-    scores: np.ndarray
-    question_tokens: int
 
 
 class LocalEngine:
@@ -57,34 +46,13 @@ class LocalEngine:
     def __init__(self, model: LoadedModel, recall: Recall):
         self.model, self.recall = model, recall
         self.template = ChatTemplate.for_tokenizer(model.tokenizer)
+        self.selector = Selector(model, recall, self.template)
         self.stop = frozenset(model.tokenizer.eos_ids) | frozenset(model.config.eos_ids)
         self._decline = model.tokenizer.encode_text(NOT_FOUND)[0][0]
 
     def select(self, question: str, corpus: Corpus, kind: str = "hybrid") -> Selected:
-        """Score every block of the context and choose what to read."""
-        if kind not in INDEX_KINDS:
-            raise UsageError(f"unknown index {kind!r}; choose one of {', '.join(INDEX_KINDS)}")
-        if not corpus.entries:
-            raise UsageError("there are no documents to ask: the context is empty or closed")
-        profile, first = self.recall.profile, corpus.first_blocks
-        segments = [entry.segment for entry in corpus.entries]
-        ids = self.model.tokenizer.encode_text(profile.question_format.format(question=question))[0]
-        if len(ids) > self.model.config.max_positions // 4:
-            raise DoesNotFitError(
-                f"the question has {len(ids)} tokens; at most "
-                f"{self.model.config.max_positions // 4} fit this model"
-            )
-        attention = lexical = documents = None
-        if kind != "lexical":
-            attention = self.recall.score(ids, [s.keys for s in segments])[0].numpy()
-        if kind != "attention":
-            terms, words = question_terms(question), [s.postings for s in segments]
-            lexical, documents = bm25(terms, words), document_bm25(terms, words)
-        scores = fuse(
-            attention, lexical, profile.lexical_weight, first, documents, profile.document_weight
-        )
-        runs = choose(scores, first, profile.top_blocks, profile.neighbours)
-        return Selected(passages(corpus, runs), scores, len(ids))
+        """Choose what to read; see `Selector.select`."""
+        return self.selector.select(question, corpus, kind)
 
     def ask(
         self,
@@ -150,7 +118,7 @@ class LocalEngine:
                 citations=tuple(_citation(c) for c in cited),
                 skipped=tuple({"path": s.path, "reason": s.reason} for s in corpus.skipped),
                 usage=usage,
-                compute=self.compute(corpus, selected.question_tokens, usage),
+                compute=self.compute(corpus, selected, usage),
                 heat=rows,
                 warnings=_cut(count, options),
             )
@@ -209,14 +177,14 @@ class LocalEngine:
                     "ask for a shorter answer or choose another model"
                 )
 
-    def compute(self, corpus: Corpus, question_tokens: int, usage: Usage) -> Compute:
+    def compute(self, corpus: Corpus, selected: Selected, usage: Usage) -> Compute:
         """Operations of this question, and of two other ways to ask it of the same context.
 
         Dense: the whole context through every layer with causal attention. Every-layer index: as
         recall does it, but each layer indexes for itself, so the context passes through them all.
         """
         config, profile = self.model.config, self.recall.profile
-        sinks = self.recall.sinks
+        sinks, question_tokens = self.recall.sinks, selected.question_tokens
         context, answered = corpus.tokens, usage.answer_tokens
         reading = flops.dense(config, usage.read_tokens) + flops.dense(
             config, answered, usage.read_tokens
@@ -227,6 +195,9 @@ class LocalEngine:
         def index(depth: int, tokens: int) -> int:
             return flops.leader(config, depth, tokens, profile.window, sinks)
 
+        if selected.surveyed_tokens:
+            depth = max(head.layer for head in profile.rerank_heads)
+            reading += flops.survey(config, depth, selected.surveyed_tokens)
         done = index(profile.leader, corpus.indexed_tokens + question_tokens) + scoring + reading
         whole = context + question_tokens
         dense = flops.dense(config, whole) + flops.dense(config, answered, whole)

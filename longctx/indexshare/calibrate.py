@@ -17,6 +17,7 @@ from torch import Tensor
 from longctx.indexshare.features import Features, measure
 from longctx.indexshare.profile import LeaderHead, Profile
 from longctx.indexshare.questions import CalibrationQuestion
+from longctx.indexshare.second_look import choose_heads, listen
 from longctx.indexshare.select import Scores, choose, fuse
 from longctx.models.decoder import Decoder
 from longctx.models.tokenizer import TextTokenizer
@@ -101,10 +102,21 @@ def calibrate(
         if w > MIN_WEIGHT
     )
     lexical = _recall(features, features.lexical, base, np.ones(len(questions), dtype=bool))
+    final = features.combine(heads, weights)
+    fused = [
+        fuse(a, w, chosen.lexical_weight, features.first)
+        for a, w in zip(final, features.lexical, strict=True)
+    ]
+    heard = listen(
+        decoder, tokenizer, features, questions, fused, base, quick=quick, say=on_progress
+    )
+    look = choose_heads(heard, layers)
     profile = replace(
         base,
         heads=kept,
         lexical_weight=chosen.lexical_weight,
+        rerank_heads=look.heads,
+        first_weight=look.first_weight,
         measured={
             "questions": len(questions),
             "blocks_read": list(BUDGETS),
@@ -112,6 +124,8 @@ def calibrate(
             "held_out_attention": chosen.attention,
             "held_out_fused": chosen.fused,
             "lexical_alone": lexical,
+            "second_look": look.recall,
+            "second_look_by_depth": look.depths,
         },
     )
     return Calibration(profile, rows, lexical)

@@ -30,7 +30,8 @@ class Features:
     """Measured once, fitted many times.
 
     `values` float16 `[questions, heads, blocks]` in the order of `heads`; `target` bool
-    `[questions, blocks]`; `blocks[i]` the blocks of question i's passage; `lexical` BM25 scores.
+    `[questions, blocks]`; `blocks[i]` the blocks of question i's passage; `lexical` BM25 scores;
+    `texts[d]` the text of each block of document d.
     """
 
     heads: list[Head]
@@ -41,6 +42,7 @@ class Features:
     lexical: list[Scores]
     first: list[int]
     tokens: int
+    texts: list[list[str]]
 
     def of(self, heads: Sequence[Head]) -> Tensor:
         """The values of some heads, `[questions, len(heads), blocks]`."""
@@ -77,10 +79,11 @@ def measure(
     leader = LeaderPass(decoder, last_layer, preamble, base.window)
     keys = _all_keys(decoder, leader, [ids for ids, _ in encoded], last_layer, base.window, say)
     values, lexical = [], []
-    words = [
-        postings(block_texts(text, [start for start, _ in offsets[:: base.block]]))
+    texts = [
+        block_texts(text, [start for start, _ in offsets[:: base.block]])
         for text, (_, offsets) in zip(haystack.documents, encoded, strict=True)
     ]
+    words = [postings(blocks) for blocks in texts]
     for number, item in enumerate(questions):
         ids = tokenizer.encode_text(base.question_format.format(question=item.question))[0]
         values.append(_scores(decoder, leader, ids, keys, last_layer, base))
@@ -101,6 +104,7 @@ def measure(
         lexical,
         first,
         sum(len(ids) for ids, _ in encoded),
+        texts,
     )
 
 

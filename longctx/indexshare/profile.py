@@ -21,7 +21,7 @@ PROFILE_VERSION = 1
 
 @dataclass(frozen=True)
 class LeaderHead:
-    """One attention head that indexes; `weight` multiplies its log-softmax over blocks."""
+    """One attention head that indexes; `weight` multiplies its log-share of each block."""
 
     layer: int
     head: int
@@ -47,6 +47,10 @@ class Profile:
     top_blocks: int = 24
     neighbours: int = 1
     decline_margin: float = 0.0
+    rerank_heads: tuple[LeaderHead, ...] = ()
+    candidates: int = 128
+    rerank_blocks: int = 12
+    first_weight: float = 0.2
     measured: dict[str, Any] = field(default_factory=dict)
     version: int = PROFILE_VERSION
 
@@ -84,20 +88,23 @@ def parse_profile(text: str, where: str) -> Profile:
                 f"{where}: a profile of version {raw.get('version')}, this longctx reads "
                 f"{PROFILE_VERSION}; run longctx models calibrate again"
             )
-        heads = tuple(
-            LeaderHead(int(h["layer"]), int(h["head"]), float(h["weight"])) for h in raw["heads"]
-        )
+        heads = _heads(raw["heads"])
         if not heads:
             raise ValueError("no heads")
-        profile = Profile(model=str(raw["model"]), heads=heads)
+        again = _heads(raw.get("rerank_heads", []))
+        profile = Profile(model=str(raw["model"]), heads=heads, rerank_heads=again)
         for field_ in fields(Profile):
-            if field_.name in raw and field_.name != "heads":
+            if field_.name in raw and field_.name not in ("heads", "rerank_heads"):
                 profile = replace(profile, **{field_.name: _typed(raw, profile, field_.name)})
         return profile
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{where}: not a readable profile ({error}); run longctx models calibrate again"
         ) from None
+
+
+def _heads(raw: Any) -> tuple[LeaderHead, ...]:
+    return tuple(LeaderHead(int(h["layer"]), int(h["head"]), float(h["weight"])) for h in raw)
 
 
 def _typed(raw: dict[str, Any], default: Profile, name: str) -> Any:

@@ -21,7 +21,7 @@ import longctx
 from longctx.contexts.cite import find_quote
 from longctx.contexts.passages import Passage, widen
 from longctx.engines.base import AskOptions, Done
-from longctx.engines.local import Selected
+from longctx.engines.selection import Selected
 from longctx.jobs.questions import (
     Question,
     answer_right,

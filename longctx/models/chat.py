@@ -126,12 +126,30 @@ def encode_chat(
     vocabularies hold words with their leading space. BOS comes first where the model expects one.
     Raises `ModelError` for a bad template or an unknown role.
     """
+    return locate_chat(tokenizer, template, messages, add_generation_prompt, **kw)[0]
+
+
+def locate_chat(
+    tokenizer: TextTokenizer,
+    template: ChatTemplate,
+    messages: Messages,
+    add_generation_prompt: bool = True,
+    **kw: Any,
+) -> tuple[list[int], list[int]]:
+    """As `encode_chat`, with the character of the last message at which each token begins.
+
+    The second list has -1 for tokens of the template and of earlier messages.
+    """
     ids: list[int] = []
+    begins: list[int] = []
     blanks = ""
     for piece in template.pieces(messages, add_generation_prompt, **kw):
         continued = bool(ids) and ids[-1] not in tokenizer.control_ids
         if piece.from_message:
-            ids += tokenizer.encode_text(blanks + piece.text, continued or bool(blanks))[0]
+            text = blanks + piece.text
+            found, offsets = tokenizer.encode_text(text, continued or bool(blanks))
+            begins = [-1] * len(ids) + [max(0, a - len(blanks)) for a, _ in offsets]
+            ids += found
             blanks = ""
         else:
             text = piece.text.rstrip(" ")
@@ -139,9 +157,11 @@ def encode_chat(
             ids += tokenizer.encode_control(text, continued)
     if blanks:
         ids += tokenizer.encode_control(blanks, continued=True)
+    begins += [-1] * (len(ids) - len(begins))
     if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
         ids.insert(0, tokenizer.bos_id)
-    return ids
+        begins.insert(0, -1)
+    return ids, begins
 
 
 class _Placeholders:

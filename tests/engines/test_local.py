@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from contexts.samples import document
 
@@ -17,6 +19,7 @@ from longctx.engines.base import Answer, AskOptions, Done, Event, Evidence, Prog
 from longctx.engines.local import LocalEngine
 from longctx.engines.prompt import NOT_FOUND
 from longctx.errors import DoesNotFitError, UsageError
+from longctx.indexshare.profile import LeaderHead
 from longctx.indexshare.recall import Recall
 from longctx.models.loaded import LoadedModel
 
@@ -316,3 +319,38 @@ def test_odd_file_names_are_only_names(engine: LocalEngine, path: str):
     events = list(engine.ask(QUESTION, held(engine, [document("The quay.\n", path)]), SHORT))
 
     assert evidence(events).passages[0].path == path
+
+
+def test_the_second_look_sees_the_best_of_the_first_and_nothing_else(model: LoadedModel):
+    again = (LeaderHead(3, 2, 1.0),)
+    profile = replace(PROFILE, rerank_heads=again, candidates=6, rerank_blocks=2, neighbours=0)
+    preamble = model.tokenizer.encode_text(profile.preamble)[0]
+    engine = LocalEngine(model, Recall(model.decoder, profile, preamble))
+    corpus = held(engine, TEXTS)
+
+    selected = engine.select(QUESTION, corpus)
+    scores, read = engine.selector.look_again(
+        QUESTION, corpus, selected.scores, selected.question_tokens
+    )
+
+    best = np.argsort(-selected.scores, kind="stable")[:6]
+    assert set(np.flatnonzero(np.isfinite(scores))) == set(best)
+    assert read == selected.surveyed_tokens > 6 * profile.block
+    two = np.sort(np.argsort(-scores, kind="stable")[:2])
+    assert len(selected.passages) <= 2
+    for block, passage in zip(two, selected.passages, strict=False):
+        number = int(np.searchsorted(corpus.first_blocks, block, side="right")) - 1
+        inside = int(block) - corpus.first_blocks[number]
+        start, _ = corpus.entries[number].characters(inside, inside)
+        assert passage.document == number and passage.start <= start + 1 <= passage.end
+
+
+def test_words_alone_never_ask_the_model(model: LoadedModel, monkeypatch: pytest.MonkeyPatch):
+    profile = replace(PROFILE, rerank_heads=(LeaderHead(3, 2, 1.0),))
+    preamble = model.tokenizer.encode_text(profile.preamble)[0]
+    engine = LocalEngine(model, Recall(model.decoder, profile, preamble))
+    corpus = held(engine, TEXTS)
+    monkeypatch.setattr("longctx.engines.selection.block_shares", None)
+    monkeypatch.setattr(engine.recall, "score", None)
+
+    assert engine.select(QUESTION, corpus, "lexical").surveyed_tokens == 0

@@ -1,0 +1,207 @@
+"""Calibration of the second look: which heads of deeper layers tell the passage that answers.
+
+For each question the candidates of the first look are surveyed once with every head of the upper
+layers listening; then one to three heads, and the weight the first look keeps, are fitted by
+cross-entropy over candidates on half of the questions and tested on the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longctx.indexshare.features import Features, Head
+from longctx.indexshare.profile import LeaderHead, Profile
+from longctx.indexshare.questions import CalibrationQuestion
+from longctx.indexshare.rerank import block_shares
+from longctx.indexshare.select import Scores
+from longctx.indexshare.survey import Shown, survey
+from longctx.models.chat import ChatTemplate
+from longctx.models.decoder import Decoder
+from longctx.models.tokenizer import TextTokenizer
+
+LISTEN_FROM = 0.4  # of the layers: what stands below has been heard in the first look
+DEPTHS = (0.6, 0.7, 0.8, 0.9)
+MOST_HEADS = 3
+SHORTLIST = 24  # best single heads, from which sets are built
+CLOSE_ENOUGH = 0.03
+QUESTIONS, QUICK_QUESTIONS = 120, 32
+BUDGETS = (1, 2, 4, 8)  # blocks; a good second look puts the passage first
+
+
+@dataclass(frozen=True)
+class Heard:
+    """`values` float32 `[questions, heads, candidates]` log-shares; `first` `[questions,
+    candidates]` the first look's scores; `target` bool of that shape. Unused places hold -30."""
+
+    heads: list[Head]
+    values: Tensor
+    first: Tensor
+    target: Tensor
+    kinds: list[str]
+
+
+@dataclass(frozen=True)
+class SecondLook:
+    """What was chosen, its held-out recall by kind, and the recall of each depth tried."""
+
+    heads: tuple[LeaderHead, ...]
+    first_weight: float
+    recall: dict[str, float]
+    depths: dict[int, float]
+
+
+def listen(
+    decoder: Decoder,
+    tokenizer: TextTokenizer,
+    features: Features,
+    questions: Sequence[CalibrationQuestion],
+    scores: Sequence[Scores],
+    profile: Profile,
+    *,
+    quick: bool = False,
+    say: Callable[[str, int, int], None] | None = None,
+) -> Heard:
+    """Survey the candidates of evenly chosen questions whose passage is among them.
+
+    `scores[i]` are the fused first-look scores `[blocks]` of question i.
+    """
+    layers = decoder.config.layers
+    span = range(round(LISTEN_FROM * layers), max(2, round(DEPTHS[-1] * layers)) + 1)
+    heads = [(layer, head) for layer in span for head in range(decoder.config.heads)]
+    template = ChatTemplate.for_tokenizer(tokenizer)
+    asked = _spread([q.kind for q in questions], QUICK_QUESTIONS if quick else QUESTIONS)
+    values, first, target, kinds = [], [], [], []
+    for done, number in enumerate(asked):
+        if say:
+            say("looking again", done, len(asked))
+        order = np.argsort(-scores[number], kind="stable")[: profile.candidates]
+        chosen = sorted(int(block) for block in order)
+        right = [block in features.blocks[number] for block in chosen]
+        if not any(right):
+            continue
+        made = survey(tokenizer, template, questions[number].question, _shown(features, chosen))
+        spare = profile.candidates - len(chosen)
+        shares = block_shares(decoder, made, heads)
+        values.append(torch.nn.functional.pad(shares, (0, spare), value=-30.0))
+        row = torch.from_numpy(scores[number][chosen])
+        first.append(torch.nn.functional.pad(row, (0, spare), value=-30.0))
+        target.append(torch.tensor(right + [False] * spare))
+        kinds.append(questions[number].kind)
+    return Heard(heads, torch.stack(values), torch.stack(first), torch.stack(target), kinds)
+
+
+def choose_heads(heard: Heard, layers: int) -> SecondLook:
+    """The shallowest depth whose held-out recall is near the best, refitted on all questions."""
+    fold = _halves(heard.kinds)
+    depths = sorted({max(1, round(share * layers)) for share in DEPTHS})
+    tried: dict[int, tuple[list[int], dict[str, float], float]] = {}
+    for depth in depths:
+        allowed = [i for i, (layer, _) in enumerate(heard.heads) if layer <= depth]
+        found = _greedy(heard, allowed, fold)
+        weights = _fit(heard, found, fold, steps=300)[0]
+        recall = _recall(heard, found, weights, ~fold)
+        tried[depth] = (found, recall, sum(recall.values()) / len(recall))
+    best = max(score for _, _, score in tried.values())
+    depth = next(d for d in depths if tried[d][2] >= best - CLOSE_ENOUGH)
+    found, recall, _ = tried[depth]
+    weights = _fit(heard, found, np.ones(len(fold), dtype=bool), steps=300)[0]
+    kept = tuple(
+        LeaderHead(*heard.heads[number], round(float(weight), 3))
+        for number, weight in zip(found, weights[1:], strict=True)
+        if weight > 0.02
+    )
+    scores = {depth: round(score, 3) for depth, (_, _, score) in tried.items()}
+    return SecondLook(kept, round(float(weights[0]), 3), recall, scores)
+
+
+def _spread(kinds: Sequence[str], most: int) -> list[int]:
+    """At most `most` positions, evenly over kinds and evenly within each."""
+    names = sorted(set(kinds))
+    chosen: list[int] = []
+    for name in names:
+        places = [i for i, kind in enumerate(kinds) if kind == name]
+        step = max(1.0, len(places) * len(names) / most)
+        chosen += [places[int(i * step)] for i in range(int(len(places) / step))]
+    return sorted(chosen)
+
+
+def _halves(kinds: Sequence[str]) -> np.ndarray:
+    """Every second question of each kind, bool `[questions]`."""
+    return np.array([kinds[:i].count(kind) % 2 == 0 for i, kind in enumerate(kinds)])
+
+
+def _shown(features: Features, blocks: Sequence[int]) -> list[Shown]:
+    found, before = [], -2
+    for block in blocks:
+        document = int(np.searchsorted(features.first, block, side="right")) - 1
+        inside = block - features.first[document]
+        follows = inside > 0 and block == before + 1
+        text = features.texts[document][inside]
+        found.append(Shown(f"document-{document:02d}.txt", text, follows))
+        before = block
+    return found
+
+
+def _greedy(heard: Heard, allowed: Sequence[int], fold: np.ndarray) -> list[int]:
+    """Add the head that lowers the loss most, until it no longer falls by one in a hundred."""
+    single = {number: _fit(heard, [number], fold, steps=40)[1] for number in allowed}
+    short = sorted(allowed, key=lambda number: single[number])[:SHORTLIST]
+    chosen, loss = [short[0]], single[short[0]]
+    while len(chosen) < MOST_HEADS:
+        trials = {
+            number: _fit(heard, [*chosen, number], fold, steps=60)[1]
+            for number in short
+            if number not in chosen
+        }
+        if not trials or min(trials.values()) > 0.99 * loss:
+            break
+        chosen.append(min(trials, key=lambda number: trials[number]))
+        loss = trials[chosen[-1]]
+    return chosen
+
+
+@torch.enable_grad()
+def _fit(
+    heard: Heard, heads: Sequence[int], where: np.ndarray, steps: int
+) -> tuple[np.ndarray, float]:
+    """Non-negative weights `[1 + heads]`, the first look's first, and the loss they reach."""
+    rows = torch.from_numpy(where)
+    inputs = torch.cat((heard.first[rows, None], heard.values[rows][:, list(heads)]), dim=1)
+    target = heard.target[rows]
+    kinds = [kind for kind, inside in zip(heard.kinds, where, strict=True) if inside]
+    share = torch.tensor([1.0 / kinds.count(kind) for kind in kinds])
+    share /= share.sum()
+    weights = torch.full((inputs.shape[1],), 0.5, requires_grad=True)
+    optimiser = torch.optim.Adam([weights], lr=0.05)
+    loss: Tensor = torch.zeros(())
+    for _ in range(steps):
+        scores = torch.einsum("h,nhb->nb", weights, inputs).log_softmax(dim=-1)
+        loss = -(share * scores.masked_fill(~target, float("-inf")).logsumexp(dim=-1)).sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        with torch.no_grad():
+            weights.clamp_(min=0)
+    return weights.detach().numpy(), float(loss.detach())
+
+
+def _recall(
+    heard: Heard, heads: Sequence[int], weights: np.ndarray, where: np.ndarray
+) -> dict[str, float]:
+    """Share of questions by kind with their passage among the best few, averaged over BUDGETS."""
+    rows = torch.from_numpy(where)
+    inputs = torch.cat((heard.first[rows, None], heard.values[rows][:, list(heads)]), dim=1)
+    scores = torch.einsum("h,nhb->nb", torch.from_numpy(weights), inputs)
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    ranked = heard.target[rows].gather(1, order)
+    hits: dict[str, list[float]] = {}
+    kinds = [kind for kind, inside in zip(heard.kinds, where, strict=True) if inside]
+    for kind, row in zip(kinds, ranked, strict=True):
+        found = sum(bool(row[:budget].any()) for budget in BUDGETS) / len(BUDGETS)
+        hits.setdefault(kind, []).append(found)
+    return {kind: round(sum(v) / len(v), 3) for kind, v in sorted(hits.items())}
