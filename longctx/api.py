@@ -6,16 +6,18 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from longctx.atomic import write_file
 from longctx.contexts.corpus import Corpus, build_corpus
 from longctx.contexts.store import SegmentStore
 from longctx.documents.document import Document, Skipped
 from longctx.documents.read import read_documents
-from longctx.documents.reasons import reason_kind
+from longctx.documents.reasons import EMPTY, reason_kind
+from longctx.documents.sanitize import is_blank
 from longctx.engines.base import Answer, AskOptions, Done, Event, OnProgress, Progress
 from longctx.engines.local import LocalEngine
+from longctx.engines.selection import INDEX_KINDS
 from longctx.errors import LongctxError, UsageError
 from longctx.indexshare.profile import Profile, find_profile, own_profile_path
 from longctx.indexshare.recall import Recall
@@ -23,6 +25,9 @@ from longctx.models.device import release_memory
 from longctx.models.loaded import LoadedModel, load
 from longctx.models.sources import DEFAULT_MODEL
 from longctx.paths import ensure
+
+if TYPE_CHECKING:
+    from longctx.indexshare.questions import CalibrationQuestion
 
 PROGRESS_SECONDS = 0.2
 
@@ -39,8 +44,14 @@ class DocumentInfo:
 class Context:
     """Indexed documents and the model that answers over them."""
 
-    def __init__(self, engine: LocalEngine, corpus: Corpus, seconds: dict[str, float]):
-        self._engine, self._corpus = engine, corpus
+    def __init__(
+        self,
+        engine: LocalEngine,
+        corpus: Corpus,
+        seconds: dict[str, float],
+        warnings: Sequence[str] = (),
+    ):
+        self._engine, self._corpus, self._warnings = engine, corpus, list(warnings)
         self._seconds = seconds
 
     @property
@@ -64,8 +75,8 @@ class Context:
 
     @property
     def warnings(self) -> list[str]:
-        """What readers had to assume or leave out, one line each."""
-        return [
+        """What could not be kept, and what readers had to assume or leave out, one line each."""
+        return [*self._warnings, *self._corpus.warnings] + [
             f"{entry.document.path}: {warning}"
             for entry in self._corpus.entries
             for warning in entry.document.warnings
@@ -77,11 +88,21 @@ class Context:
         options: AskOptions | None = None,
         history: Sequence[tuple[str, str]] = (),
     ) -> Iterator[Event]:
-        """Answer as a stream of events, the last of which is `Done`."""
+        """Answer as a stream of events, the last of which is `Done`.
+
+        Raises `UsageError` for an empty question, and for one that needs attention of a context
+        whose words alone were indexed.
+        """
+        options = options or AskOptions()
+        if is_blank(question):
+            raise UsageError("the question is empty")
+        if options.index != "lexical" and not self._corpus.has_keys:
+            raise UsageError(
+                "the words alone of this context were indexed: ask with index='lexical', "
+                "or index it again for attention"
+            )
         seconds = self._seconds
-        for event in self._engine.ask(
-            question, self._corpus, options or AskOptions(), history, seconds
-        ):
+        for event in self._engine.ask(question, self._corpus, options, history, seconds):
             if isinstance(event, Done):  # loading and indexing are told once
                 self._seconds = {}
                 self._corpus.all_reused()
@@ -140,31 +161,41 @@ def index(
     follow_symlinks: bool = False,
     stdin_paths: BinaryIO | None = None,
     profile: Profile | None = None,
+    index: str = "hybrid",
 ) -> Context:
     """Read and index everything under `paths`; what the store already holds is not done again.
 
+    `index` says how questions will be asked, as in `AskOptions`: for `lexical` the words alone are
+    indexed, and a later call completes what it needs. An index that cannot be kept on disk stays
+    in memory, and the context's `warnings` say so.
+
     Raises `UsageError` for a missing path or when nothing readable is there, `ModelError` for a
-    model that cannot be had, `DoesNotFitError` when memory or disk are too small.
+    model that cannot be had, `DoesNotFitError` when memory is too small.
     """
+    if index not in INDEX_KINDS:
+        raise UsageError(f"unknown index {index!r}; choose one of {', '.join(INDEX_KINDS)}")
     show = on_progress or (lambda progress: None)
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     documents, skipped = _read([Path(p) for p in named], show, hidden, follow_symlinks, stdin_paths)
     started = time.perf_counter()
     show(Progress("load", note=f"loading {model if isinstance(model, str) else model.name}"))
     loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
-    profile = profile or find_profile(loaded.name, loaded.digest) or _quick_profile(loaded, show)
+    warnings: list[str] = []
+    profile = profile or find_profile(loaded.name, loaded.digest)
+    profile = profile or _quick_profile(loaded, show, warnings)
     preamble = loaded.tokenizer.encode_text(profile.preamble)[0]
     recall = Recall(loaded.decoder, profile, preamble)
     seconds = {"load": time.perf_counter() - started}
     started = time.perf_counter()
     kept = SegmentStore.default(loaded.digest, profile.index_digest()) if store else None
     kept = kept or SegmentStore(None, loaded.digest, profile.index_digest())
-    corpus = build_corpus(
-        documents, skipped, recall, loaded.tokenizer, kept, _IndexProgress(documents, show).hear
-    )
+    told = _IndexProgress(documents, show)
+    keys = index != "lexical"
+    corpus = build_corpus(documents, skipped, recall, loaded.tokenizer, kept, told.hear, keys)
+    told.finish(corpus.tokens)
     release_memory()
     seconds["index"] = time.perf_counter() - started
-    return Context(LocalEngine(loaded, recall), corpus, seconds)
+    return Context(LocalEngine(loaded, recall), corpus, seconds, warnings)
 
 
 @dataclass(frozen=True)
@@ -192,7 +223,6 @@ def calibrate(
     `questions` are JSONL files with `passage`, `question` and `answer`, beside the shipped sets.
     Without `out` the profile goes where `index` finds it for this model.
     """
-    from longctx.indexshare.calibrate import calibrate as measure
     from longctx.indexshare.questions import read_questions, shipped_questions
 
     show = on_progress or (lambda progress: None)
@@ -200,24 +230,9 @@ def calibrate(
     for file in questions:
         asked += read_questions(Path(file))
     loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
-    started = time.perf_counter()
-
-    def say(stage: str, done: int, total: int) -> None:
-        seconds = time.perf_counter() - started
-        show(Progress(stage, tokens=done, total_tokens=total, seconds=seconds))
-
-    found = measure(
-        loaded.name,
-        loaded.decoder,
-        loaded.tokenizer,
-        asked,
-        quick=quick,
-        seed=seed,
-        on_progress=say,
-    )
+    found = _measure(loaded, asked, quick, seed, show)
     path = Path(out) if out else own_profile_path(loaded.digest)
-    ensure(path.parent)
-    write_file(path, found.profile.to_json())
+    _keep_profile(found.profile, path)
     rows: list[dict[str, str]] = []
     for row in found.table:
         line = {"leader": str(row.depth), "layers run": f"{row.cost:.0%}"}
@@ -229,10 +244,44 @@ def calibrate(
     return CalibrationResult(found.profile, path, rows)
 
 
-def _quick_profile(loaded: LoadedModel, show: OnProgress) -> Profile:
-    """Calibrate a model that has no profile, in a minute or two, and keep the result."""
+def _measure(
+    loaded: LoadedModel, asked: list[CalibrationQuestion], quick: bool, seed: int, show: OnProgress
+):
+    from longctx.indexshare.calibrate import calibrate as measure
+
+    started = time.perf_counter()
+
+    def say(stage: str, done: int, total: int) -> None:
+        seconds = time.perf_counter() - started
+        show(Progress(stage, tokens=done, total_tokens=total, seconds=seconds))
+
+    return measure(
+        loaded.name,
+        loaded.decoder,
+        loaded.tokenizer,
+        asked,
+        quick=quick,
+        seed=seed,
+        on_progress=say,
+    )
+
+
+def _keep_profile(profile: Profile, path: Path) -> None:
+    ensure(path.parent)
+    write_file(path, profile.to_json())
+
+
+def _quick_profile(loaded: LoadedModel, show: OnProgress, warnings: list[str]) -> Profile:
+    """Calibrate a model that has no profile, in a minute or two, and try to keep the result."""
+    from longctx.indexshare.questions import shipped_questions
+
     show(Progress("load", note=f"{loaded.name} has no profile yet: calibrating it once"))
-    return calibrate(loaded, quick=True, on_progress=show).profile
+    profile = _measure(loaded, shipped_questions(), True, 0, show).profile
+    try:
+        _keep_profile(profile, own_profile_path(loaded.digest))
+    except (LongctxError, OSError) as error:
+        warnings.append(f"the calibration is not kept for the next time: {error}")
+    return profile
 
 
 def _load(model: str, device: str, dtype: str, show: OnProgress) -> LoadedModel:
@@ -256,8 +305,8 @@ def _read(
     ):
         if isinstance(item, Skipped):
             skipped.append(item)
-        elif not item.text.strip():
-            skipped.append(Skipped(item.path, "empty"))
+        elif is_blank(item.text):
+            skipped.append(Skipped(item.path, EMPTY))
         else:
             documents.append(item)
             show(Progress("read", documents=len(documents)))
@@ -278,7 +327,8 @@ def _reasons(skipped: list[Skipped]) -> str:
 class _IndexProgress:
     """Adds up what the indexer reports and passes it on a few times a second.
 
-    The total is estimated from characters until everything is tokenised.
+    The total is estimated from characters until everything is tokenised; `finish` tells the true
+    one, which also counts what several files have in common once for each.
     """
 
     def __init__(self, documents: Sequence[Document], show: OnProgress):
@@ -292,17 +342,24 @@ class _IndexProgress:
         self._tokens += tokens
         self._documents += documents
         now = time.perf_counter()
-        if now - self._last < PROGRESS_SECONDS and self._documents < self._total:
-            return
-        self._last = now
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            self._tell(max(self._tokens, self._characters // 4), "reused" if reused else "")
+
+    def finish(self, tokens: int) -> None:
+        """All is indexed: the context has `tokens`."""
+        self._tokens = tokens
+        self._tell(tokens)
+
+    def _tell(self, total_tokens: int, note: str = "") -> None:
         self._show(
             Progress(
                 "index",
                 documents=self._documents,
                 total_documents=self._total,
                 tokens=self._tokens,
-                total_tokens=max(self._tokens, self._characters // 4),
-                seconds=now - self._start,
-                note="reused" if reused else "",
+                total_tokens=total_tokens,
+                seconds=time.perf_counter() - self._start,
+                note=note,
             )
         )

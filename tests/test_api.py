@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,6 +168,56 @@ def test_without_a_store_nothing_is_kept(folder: Path, model: LoadedModel, home:
     assert list(folder.rglob("*.segment")) == []
 
 
+def test_a_cache_that_takes_no_index_costs_a_warning(folder: Path, model: LoadedModel, home: Path):
+    (home / "cache").mkdir(parents=True)
+    (home / "cache" / "segments").write_text("no folder")
+
+    context = index(folder, model)
+
+    assert ask(context).usage.indexed_tokens == context.context_tokens
+    (warning,) = [line for line in context.warnings if "not kept" in line]
+    assert "Not a directory" in warning or "File exists" in warning
+
+
+def test_words_alone_answer_without_attention(folder: Path, model: LoadedModel):
+    context = index(folder, model, index="lexical")
+
+    wanted = ask(index(folder, model, store=False), index="lexical")
+    assert ask(context, index="lexical").evidence == wanted.evidence
+    with pytest.raises(UsageError, match="the words alone of this context were indexed"):
+        ask(context)
+
+
+def test_attention_after_words_alone_is_that_of_a_fresh_index(folder: Path, model: LoadedModel):
+    index(folder, model, index="lexical")
+
+    completed, fresh = ask(index(folder, model)), ask(index(folder, model, store=False))
+
+    assert (completed.evidence, completed.heat) == (fresh.evidence, fresh.heat)
+    assert completed.usage.indexed_tokens == fresh.usage.indexed_tokens
+    again = ask(index(folder, model, index="lexical"))
+    assert again.usage.indexed_tokens == 0, "what is whole serves both"
+
+
+def test_an_unknown_kind_of_index(folder: Path, model: LoadedModel):
+    with pytest.raises(UsageError, match="unknown index 'psychic'"):
+        index(folder, model, index="psychic")
+
+
+def test_a_profile_that_cannot_be_kept_costs_a_warning(
+    folder: Path, model: LoadedModel, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    home.mkdir()
+    (home / "data").write_text("no folder")
+    measured = SimpleNamespace(profile=PROFILE)
+    monkeypatch.setattr("longctx.api._measure", lambda *ignored: measured)
+
+    context = index(folder, model, profile=None)
+
+    (warning,) = [line for line in context.warnings if "calibration is not kept" in line]
+    assert "data" in warning
+
+
 def test_files_that_are_no_documents_are_told(folder: Path, model: LoadedModel):
     context = index(folder, model)
 
@@ -199,6 +250,14 @@ def test_a_folder_without_files(tmp_path: Path, model: LoadedModel):
         index(tmp_path / "bare", model)
 
 
+def test_a_file_of_nothing_visible_is_empty(folder: Path, model: LoadedModel):
+    (folder / "log.txt").write_text("\u200b\n\ufeff\u2060\n", encoding="utf-8")
+
+    context = index(folder, model)
+
+    assert {Path(s.path).name: s.reason for s in context.skipped}["log.txt"] == "empty"
+
+
 def test_a_folder_with_nothing_readable(folder: Path, model: LoadedModel):
     with pytest.raises(
         UsageError, match=r"nothing readable in .*: 2 files skipped \(binary, empty"
@@ -229,7 +288,7 @@ def test_an_unknown_option_is_named(folder: Path, model: LoadedModel):
         context.ask(QUESTION, index="psychic")
 
 
-@pytest.mark.parametrize("question", ["", " \n"])
+@pytest.mark.parametrize("question", ["", " \n", "\u200b", "\x1b\u202e"])
 def test_an_empty_question(folder: Path, model: LoadedModel, question: str):
     with pytest.raises(UsageError, match="the question is empty"):
         index(folder, model).ask(question)
@@ -292,7 +351,7 @@ def test_progress_is_told(folder: Path, model_folder: Path):
     assert read == [1, 2, 3]
     last = heard[-1]
     assert (last.stage, last.documents, last.total_documents) == ("index", 3, 3)
-    assert last.tokens == context.context_tokens
+    assert last.tokens == last.total_tokens == context.context_tokens
 
 
 def test_progress_ends_where_files_are_alike(folder: Path, model: LoadedModel):
@@ -303,6 +362,7 @@ def test_progress_ends_where_files_are_alike(folder: Path, model: LoadedModel):
     context = index(folder, model, on_progress=heard.append)
 
     assert (heard[-1].documents, heard[-1].total_documents) == (4, 4)
+    assert heard[-1].tokens == heard[-1].total_tokens == context.context_tokens
     usage = ask(context).usage
     assert usage.indexed_tokens + usage.reused_tokens == usage.context_tokens
 

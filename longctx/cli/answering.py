@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from longctx.cli import amounts
 from longctx.cli.citations import citation_lines, evidence_lines
+from longctx.cli.outcome import ReaderLeft, Stopped
 from longctx.cli.progress import ProgressView, showing
 from longctx.cli.render import Output
 from longctx.engines.base import Answer, Done, Event, Evidence, Progress, Token
@@ -28,7 +30,7 @@ def show_answer(
     """Stream the answer to stdout with its citations below; progress is gone when it begins."""
     streamed: list[str] = []
     began = 0.0
-    with showing(view, "select"):
+    with _whole_lines(output), showing(view, "select"):
         for event in events:
             if isinstance(event, Progress) and not streamed:
                 view(event)
@@ -51,6 +53,25 @@ def show_answer(
                 _finish(event.answer, "".join(streamed), output)
                 return Answered(event.answer, seconds)
     raise LongctxError("the answer broke off; ask again")
+
+
+@contextlib.contextmanager
+def _whole_lines(output: Output) -> Iterator[None]:
+    """End the line of an answer that breaks off, whatever broke it, before anything is told.
+
+    A Ctrl-C comes out as `Stopped` then: its "^C" stood on the line that is over.
+    """
+    try:
+        yield
+    except ReaderLeft:
+        raise
+    except BaseException as error:
+        in_line = output.in_line
+        with contextlib.suppress(ReaderLeft, OSError):
+            output.end_answer()
+        if in_line and type(error) is KeyboardInterrupt:
+            raise Stopped from None
+        raise
 
 
 def silent_answer(events: Iterable[Event], view: ProgressView) -> Answer:

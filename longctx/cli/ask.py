@@ -46,7 +46,7 @@ def ask(
     follow_symlinks: options.FollowSymlinks = False,
 ) -> None:
     """Ask a question of files and folders."""
-    from longctx.cli.inputs import checked_question, read_questions
+    from longctx.cli.inputs import checked_question, questions_and_paths
     from longctx.cli.opening import open_context
     from longctx.cli.progress import progress_view
     from longctx.cli.render import Output
@@ -56,9 +56,9 @@ def ask(
         asked = checked_question(_question_given(question, paths))
         batch = []
     else:
-        asked, paths = "", [question, *paths] if question is not None else paths
-        batch = read_questions(questions)
-    settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks)
+        asked = ""
+        batch, paths = questions_and_paths(questions, question, paths)
+    settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks, index)
     how = AskOptions(max_answer_tokens, temperature, seed, index)
     view = progress_view(output)
     with contextlib.closing(open_context(paths, settings, view)) as context:
@@ -78,9 +78,11 @@ def ask(
 
 def _question_given(question: str | None, paths: Sequence[str]) -> str:
     """The QUESTION argument; a lone argument that is a path was meant to be one."""
+    from longctx.documents.sanitize import is_blank
+
     if question is None:
         raise UsageError('nothing is asked; for instance: longctx ask "Who may terminate?" folder/')
-    if not paths and question.strip():
+    if not paths and not is_blank(question):
         hint = " (the question comes before it)" if os.path.exists(question) else ""
         raise UsageError(f"no path is named{hint}; for instance: longctx ask QUESTION folder/")
     return question

@@ -46,7 +46,7 @@ def chat(
     if STDIN in paths:
         raise UsageError("chat reads its questions from standard input: name the paths instead")
     output = Output(quiet=quiet)
-    settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks)
+    settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks, index)
     how = AskOptions(max_answer_tokens, temperature, seed, index)
     view = progress_view(output)
     with contextlib.closing(open_context(paths, settings, view)) as context:

@@ -14,7 +14,7 @@ from typing import Protocol
 from longctx.cli.answering import show_answer
 from longctx.cli.citations import citation_lines, evidence_lines
 from longctx.cli.inputs import checked_question
-from longctx.cli.outcome import Terminated, outcome_of, show_traceback
+from longctx.cli.outcome import Stopped, Terminated, outcome_of, show_traceback
 from longctx.cli.progress import ProgressView
 from longctx.cli.render import Output
 from longctx.cli.report import summary_line, warning_lines
@@ -76,8 +76,8 @@ class Conversation:
                 if interrupted or isinstance(interruption, Terminated) or not self._at_terminal:
                     raise
                 interrupted = True
-                self._output.end_answer()
-                self._output.error_line()  # the terminal showed ^C on this line
+                if not isinstance(interruption, Stopped):
+                    self._output.error_line()  # the terminal showed ^C on this line
                 self._output.error_line("stopped; Ctrl-C again or /quit leaves")
         return EXIT_FAILURE if self._failed and not self._at_terminal else EXIT_OK
 
@@ -124,7 +124,6 @@ class Conversation:
                 )
         except Exception as error:
             show_traceback(error)
-            self._output.end_answer()
             self._output.error_line(f"longctx: {outcome_of(error).message}")
             self._failed = True
             return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longctx.cli import options
+from longctx.cli.synth import synth
 from longctx.models.sources import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -132,6 +133,9 @@ def calibrate(
         )
     output.lines(table_of(calibration.table))
     output.note(f"profile written to {calibration.path}")
+
+
+app.command()(synth)
 
 
 def _notes(info: ModelInfo) -> str:

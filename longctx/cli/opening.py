@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from longctx.cli.inputs import STDIN, checked_paths
+from longctx.cli.inputs import STDIN, checked_model, checked_paths
 from longctx.cli.options import ContextSettings
 from longctx.cli.progress import ProgressView, showing
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 
 def open_context(named: Sequence[str], settings: ContextSettings, view: ProgressView) -> Context:
     """Index the paths named, and those listed on stdin where `-` is among them."""
-    paths = checked_paths(named)
+    paths, model = checked_paths(named), checked_model(settings.model)
     with showing(view, "load"):
         import longctx
 
         return longctx.index(
             paths,
-            model=settings.model,
+            model=model,
             device=settings.device,
             store=settings.store,
             on_progress=view,
             hidden=settings.hidden,
             follow_symlinks=settings.follow_symlinks,
+            index=settings.index,
             stdin_paths=sys.stdin.buffer if STDIN in named else None,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -24,6 +23,7 @@ class ContextSettings:
     store: bool = True
     hidden: bool = False
     follow_symlinks: bool = False
+    index: str = "hybrid"
 
 
 def _finite(value: float) -> float:
@@ -86,11 +86,12 @@ Quiet = Annotated[
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 QuestionsFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--questions",
         metavar="FILE",
         help='Ask every line {"id": …, "question": …} of a JSONL file instead of QUESTION; '
+        "`-` reads them from standard input; "
         "prints one JSON object a line.",
         show_default=False,
     ),

@@ -32,7 +32,7 @@ Exit codes:
   0    done, also when the answer is that nothing was found
        and when the reader of the output has left (`| head`)
   1    failed
-  2    wrong usage: empty question, missing path, nothing readable
+  2    wrong usage: empty question, missing path, nothing readable, unknown model
   3    does not fit: window, memory or disk
   4    files were skipped, under --strict
   130  interrupted (143: terminated)
@@ -46,6 +46,10 @@ class ReaderLeft(BaseException):
 
 class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM); as an interruption, with its own exit code."""
+
+
+class Stopped(KeyboardInterrupt):
+    """An interruption of an answer whose broken line was ended: the cursor is at a line's start."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def _tell(error: BaseException) -> int:
         if outcome.message:
             show_traceback(error)
             sys.stdout.flush()
-            break_line = isinstance(error, KeyboardInterrupt) and sys.stderr.isatty()
+            break_line = type(error) is KeyboardInterrupt and sys.stderr.isatty()  # after a ^C
             sys.stderr.write("\n" * break_line + f"longctx: {sanitize_line(outcome.message)}\n")
         return outcome.code
     except OSError:  # neither stream takes a word any more

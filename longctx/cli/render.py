@@ -6,7 +6,9 @@ direction characters at this door, so that no caller can forget it.
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -56,6 +58,11 @@ class Output:
         if not self._at_line_start:
             self._stream("\n")
 
+    @property
+    def in_line(self) -> bool:
+        """Whether a streamed answer stands in the middle of a line."""
+        return not self._at_line_start
+
     def line(self, *pieces: Piece) -> None:
         """A line on stdout."""
         _write(sys.stdout, _styled(pieces, self.out) + "\n")
@@ -97,16 +104,31 @@ class Output:
 
 
 def printable(value: Any) -> Any:
-    """A JSON value with every string in it safe to print, as `jq -r` would."""
+    """A JSON value with every string in it safe to print, as `jq -r` would.
+
+    An object whose "path" loses something by that (its name is not UTF-8, or holds control
+    characters) also gets "path_bytes": the name as the system has it, in base64.
+    """
     if isinstance(value, str):
         return sanitize(value)
     if isinstance(value, dict):
-        return {sanitize(str(key)): printable(item) for key, item in value.items()}
+        shown = {sanitize(str(key)): printable(item) for key, item in value.items()}
+        path = value.get("path")
+        if isinstance(path, str) and shown["path"] != path:
+            shown["path_bytes"] = base64.b64encode(_name_bytes(path)).decode()
+        return shown
     if isinstance(value, list | tuple):
         return [printable(item) for item in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
+
+
+def _name_bytes(path: str) -> bytes:
+    try:
+        return os.fsencode(path)
+    except UnicodeEncodeError:  # no name of this system's
+        return path.encode("utf-8", "surrogatepass")
 
 
 def _styled(pieces: Iterable[Piece], terminal: Terminal) -> str:

@@ -60,8 +60,8 @@ def compute_line(compute: Compute) -> str:
     """Compute done, and beside it what the same question costs without the index."""
     if compute.flops <= 0:
         return ""
-    without = [
-        f"{what} {amounts.operations(flops)} ({flops / compute.flops:.1f}x)"
+    facts = [
+        _beside(compute.flops, what, flops)
         for what, flops in (
             ("dense attention over the same context", compute.dense_flops),
             ("an indexer in every layer", compute.every_layer_index_flops),
@@ -69,7 +69,15 @@ def compute_line(compute: Compute) -> str:
         if flops > 0
     ]
     done = f"{amounts.operations(compute.flops)} done"
-    return f"{done}; {', '.join(without)}" if without else done
+    return f"{done}; {', '.join(facts)}" if facts else done
+
+
+def _beside(done: int, what: str, flops: int) -> str:
+    """What another way costs as a multiple of what was done; the other way round if it is less."""
+    other = f"{what} {amounts.operations(flops)}"
+    if flops >= done:
+        return f"{other} ({flops / done:.1f}x)"
+    return f"no saving at this size: {done / flops:.1f} times the cost of {other}"
 
 
 def skipped_lines(skipped: Sequence[Skipped]) -> Iterator[Line]:

@@ -1,13 +1,15 @@
 """One document's index as it lies on disk: keys, scales, block starts and words.
 
-A segment is a safetensors file, memory-mapped when read. Its header names the format version and
-a checksum of the arrays; a file that does not match is refused, never half used.
+A segment is a safetensors file, memory-mapped when read; one made for words alone has no keys. Its
+header names the format version and a checksum of the arrays; a file that does not match is refused,
+never half used.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +29,10 @@ SEGMENT_VERSION = 1
 
 @dataclass(frozen=True)
 class Segment:
-    """The index of one document of `tokens` tokens.
+    """The index of one document of `tokens` tokens, or of a part of one.
 
     `starts` int32 `[blocks]`: the character each block begins at; `keys` and `postings` as their
-    types say.
+    types say. `keys` has no streams where words alone were indexed.
     """
 
     tokens: int
@@ -41,6 +43,31 @@ class Segment:
     @property
     def blocks(self) -> int:
         return len(self.starts)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether attention can search it; its words can be searched in any case."""
+        return bool(self.keys.keys)
+
+
+def joined(parts: Sequence[Segment]) -> Segment:
+    """The segment of a document from those of its parts, in order; all but the last hold whole
+    blocks, and `starts` are characters of the document in each."""
+    ends = np.cumsum([0, *(len(part.postings.terms) for part in parts)], dtype=np.int64)
+    ptrs = [part.postings.ptr[1:] + end for part, end in zip(parts, ends, strict=False)]
+    return Segment(
+        tokens=sum(part.tokens for part in parts),
+        starts=np.concatenate([part.starts for part in parts]),
+        keys=IndexKeys(
+            {s: torch.cat([part.keys.keys[s] for part in parts]) for s in parts[0].keys.keys},
+            {s: torch.cat([part.keys.scales[s] for part in parts]) for s in parts[0].keys.scales},
+        ),
+        postings=Postings(
+            np.concatenate([part.postings.terms for part in parts]),
+            np.concatenate([part.postings.counts for part in parts]),
+            np.concatenate([np.zeros(1, dtype=np.int64), *ptrs]),
+        ),
+    )
 
 
 def write_segment(path: Path, segment: Segment) -> None:

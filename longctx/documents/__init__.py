@@ -6,7 +6,7 @@ named ends as a `Document`, a `Skipped` with its reason, or a count of what the 
 
 from longctx.documents.document import Document, Mark, Place, Skipped
 from longctx.documents.read import DEFAULT_MAX_BYTES, read_documents
-from longctx.documents.sanitize import Sanitizer, sanitize, sanitize_line
+from longctx.documents.sanitize import Sanitizer, is_blank, sanitize, sanitize_line
 from longctx.documents.walk import HIDDEN, Found, find_files
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Sanitizer",
     "Skipped",
     "find_files",
+    "is_blank",
     "read_documents",
     "sanitize",
     "sanitize_line",

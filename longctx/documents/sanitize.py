@@ -8,6 +8,7 @@ taken out whole where they are well-formed and defused where they are not, so no
 from __future__ import annotations
 
 import re
+import unicodedata
 
 MAX_SEQUENCE = (
     4096  # characters of a title, link or clipboard string; a longer one is shown as text
@@ -34,6 +35,7 @@ _UNFINISHED = re.compile(
     rf"(?:{_CSI}[0-?]{{0,64}}[ -/]{{0,16}}|{_STRING}{_STRING_BODY}\x1b?|\x1b[ -/]{{0,16}})\Z"
 )
 _INTRODUCER = re.compile(rf"{_CSI}|{_STRING}|.", re.DOTALL)
+_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters and signs in name only
 _INTRODUCERS = frozenset("\x1b\x90\x98\x9b\x9d\x9e\x9f")
 
 
@@ -67,6 +69,11 @@ def sanitize(text: str) -> str:
 def sanitize_line(text: str) -> str:
     """`sanitize` for what must stay on one line, such as a file name: line ends become spaces."""
     return sanitize(re.sub("[\t-\r\x85\u2028\u2029]", " ", text))
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of `text` could be seen: blanks, controls and zero-width characters alone."""
+    return all(char in _INVISIBLE or unicodedata.category(char)[0] in "CMZ" for char in text)
 
 
 def _scan(text: str, at_end: bool) -> tuple[str, str]:

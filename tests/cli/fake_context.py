@@ -90,6 +90,9 @@ def events_of(question: str, options: AskOptions) -> Iterator[Event]:
         answer = answered(question, answer="a\x1b[2Jb\u202ec\x9b5nd")
         yield Token("a\x1b[2")
         yield Token("Jb\u202ec\x9b5nd")
+    elif "broken" in question:
+        yield Token("half")
+        raise ModelError("the model broke; fetch it again")
     elif "slow" in question:
         for number in range(60):
             yield Token(f" word{number}")

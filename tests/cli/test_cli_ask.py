@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 
 from fake_context import Done, FakeContext, FakeIndex, Token, answered
 from typer.testing import Result
@@ -135,20 +137,21 @@ def test_only_the_first_ten_skipped_files_are_named(run, index: FakeIndex) -> No
 
 def test_options_reach_the_context(run, index: FakeIndex) -> None:
     result = run(
-        "ask", "Which options?", ".", "--model", "m", "--device", "cpu", "--no-store", "--hidden",
-        "--follow-symlinks", "--max-answer-tokens", "9", "--temperature", "0.5", "--seed", "3",
-        "--index", "lexical", "--json",
+        "ask", "Which options?", ".", "--model", "org/m", "--device", "cpu", "--no-store",
+        "--hidden", "--follow-symlinks", "--max-answer-tokens", "9", "--temperature", "0.5",
+        "--seed", "3", "--index", "lexical", "--json",
     )  # fmt: skip
 
     assert json.loads(result.stdout)["answer"] == (
         "AskOptions(max_answer_tokens=9, temperature=0.5, seed=3, index='lexical')"
     )
     assert index.settings == {
-        "model": "m",
+        "model": "org/m",
         "device": "cpu",
         "store": False,
         "hidden": True,
         "follow_symlinks": True,
+        "index": "lexical",
     }
 
 
@@ -163,3 +166,17 @@ def test_the_context_is_closed_also_when_the_answer_fails(run, index: FakeIndex)
     run("ask", "It fails", ".")
 
     assert index.context.closed
+
+
+def test_a_name_that_json_cannot_hold_comes_as_bytes_too(run, index, monkeypatch) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    found = answered("", skipped=({"path": name, "reason": "binary"},))
+    monkeypatch.setattr(index.context, "stream", lambda question, options: iter([Done(found)]))
+
+    result = json.loads(run("ask", "--json", "When?", ".").stdout)
+
+    assert result["skipped"] == [
+        {"path": "caf\ufffd.txt", "reason": "binary", "path_bytes": "Y2Fm6S50eHQ="}
+    ]
+    assert base64.b64decode("Y2Fm6S50eHQ=") == b"caf\xe9.txt"
+    assert not any("path_bytes" in passage for passage in result["evidence"])

@@ -140,3 +140,28 @@ def test_an_interruption_in_the_first_moment_is_no_traceback() -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=5)
         assert "Traceback" not in errors
+
+
+def _first_words(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    process.stdout.read(5)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_answer_that_is_interrupted_ends_its_line(number: int, code: int) -> None:
+    process = start("ask", "a slow one", ".")
+    _first_words(process)
+    process.send_signal(number)
+    answer, errors = process.communicate(timeout=5)
+
+    assert process.returncode == code
+    assert answer.endswith("\n")
+    assert answer.count("\n") == 1
+    assert errors.count("\n") == 1
+
+
+def test_an_answer_that_fails_half_way_ends_its_line() -> None:
+    done = shell('longctx ask -q "a broken one" . 2>&1')
+
+    assert done.returncode == 1
+    assert done.stdout == "half\nlongctx: the model broke; fetch it again\n"

@@ -61,6 +61,7 @@ def test_all_arguments_are_paths_then(run, index, tmp_path) -> None:
         ("[1]", "line 2: not an object"),
         ('{"id": 1}', 'line 2: "question" is missing'),
         ('{"question": "  "}', 'line 2: "question" is missing, empty'),
+        (r'{"question": "\u200b"}', 'line 2: "question" is missing, empty'),
         ('{"question": "When?", "id": [1]}', 'line 2: "id" is neither'),
         ("[" * 100_000, "line 2: not JSON"),
         ("\xff", "line 2: not JSON"),
@@ -102,3 +103,49 @@ def test_strict_does_not_hide_that_a_question_failed(run, tmp_path) -> None:
     file = _write(tmp_path / "q.jsonl", '{"question": "this fails"}')
 
     assert run("ask", "--strict", "--questions", file, ".").exit_code == 1
+
+
+def test_a_question_beside_the_file_is_wrong_usage(run, index, tmp_path) -> None:
+    file = _write(tmp_path / "q.jsonl", '{"question": "When?"}')
+
+    result = run("ask", "Who left?", ".", "--questions", file)
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "longctx: 'Who left?' is no file or folder: with --questions every argument is a path, "
+        "so leave out either the question or --questions\n"
+    )
+    assert index.settings == {}
+
+
+def test_questions_come_from_stdin_too(run, index) -> None:
+    result = run("ask", "--questions", "-", ".", input=b'{"id": "a", "question": "When?"}\n')
+
+    assert json.loads(result.stdout)["id"] == "a"
+    assert index.context.asked == ["When?"]
+    assert index.listed == b""
+
+
+def test_a_bad_line_of_stdin_is_named(run) -> None:
+    result = run("ask", "--questions", "-", ".", input=b"{}\nWhen?\n")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("longctx: standard input, line 1: ")
+
+
+@pytest.mark.parametrize("paths", [["-"], [".", "-"]])
+def test_stdin_cannot_give_both_questions_and_paths(run, paths: list[str]) -> None:
+    result = run("ask", "--questions", "-", *paths, input=b"")
+
+    assert result.exit_code == 2
+    assert "cannot give both the questions and the paths" in result.stderr
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_of_questions_end_as_in_editors(run, index, tmp_path, end: str) -> None:
+    lines = ['{"question": "When?"}', "", '{"question": "Who?"}', ""]
+    (tmp_path / "q.jsonl").write_bytes(end.join(lines).encode())
+
+    result = run("ask", "--questions", str(tmp_path / "q.jsonl"), ".")
+
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [1, 3]

@@ -19,7 +19,15 @@ from longctx.errors import DoesNotFitError
         (["ask", "."], "the question comes before it"),
         (["ask", "", "."], "the question is empty"),
         (["ask", " \n", "."], "the question is empty"),
+        (["ask", "\u200b\u202e\x07", "."], "the question is empty"),
+        (["ask", "\u3164\ufe0f"], "the question is empty"),
         (["ask", "When?", ""], "a path is empty"),
+        (["ask", "-m", "tony-1m", "When?", "."], "no model is named 'tony-1m'"),
+        (["ask", "-m", "tony-1m", "When?", "."], "see `longctx models list`"),
+        (["ask", "-m", "", "When?", "."], "see `longctx models list`"),
+        (["ask", "-m", "./no.gguf", "When?", "."], "./no.gguf: no such file or folder"),
+        (["ask", "-m", "no/such.gguf", "When?", "."], "no/such.gguf: no such file or folder"),
+        (["chat", "-m", "tony-1m", "."], "see `longctx models list`"),
         (["ask", "When?", "/no/such/path"], "no such file or folder: /no/such/path"),
         (["chat", "-"], "name the paths instead"),
         (["ask", "--index", "psychic", "When?", "."], "'psychic' is not one of 'hybrid'"),
@@ -135,3 +143,10 @@ def test_shells_can_be_given_completion() -> None:
     )
 
     assert done.stdout.strip() == "models"
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "org/name", "org/name:file.gguf", "."])
+def test_a_model_that_may_be_had_is_left_to_the_loader(run, index, name: str) -> None:
+    """A damaged one fails with 1 there; so does one that the hub has not got."""
+    assert run("ask", "-q", "-m", name, "When?", ".").exit_code == 0
+    assert index.settings["model"] == name

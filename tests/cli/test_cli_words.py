@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 
 import pytest
@@ -56,6 +57,29 @@ def test_durations_grow_units(seconds: float, words: str) -> None:
 def test_nothing_computed_has_no_compute_line() -> None:
     assert compute_line(Compute(0, 10, 10)) == ""
     assert compute_line(Compute(10, 0, 0)) == "10 FLOP done"
+
+
+def test_what_costs_more_than_it_saves_says_so() -> None:
+    assert compute_line(Compute(800_000, 100_000, 900_000)) == (
+        "800 kFLOP done; no saving at this size: 8.0 times the cost of dense attention over the "
+        "same context 100 kFLOP, an indexer in every layer 900 kFLOP (1.1x)"
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["caf\udce9.txt", "a\x1b[2Jb.txt", "turn\u202e.txt", "line\rend", "odd\ud800"]
+)
+def test_a_path_that_cannot_be_printed_is_not_lost(path: str) -> None:
+    (shown,) = printable([{"path": path, "quote": path}])
+
+    assert shown["path"] == shown["quote"] == sanitize(path)
+    name = base64.b64decode(shown["path_bytes"])
+    assert name == path.encode("utf-8", "surrogatepass" if "\ud800" in path else "surrogateescape")
+
+
+@pytest.mark.parametrize("value", [{"path": "café.txt"}, {"path": None}, {"quote": "\x1b"}])
+def test_a_path_that_can_be_printed_stands_alone(value: dict) -> None:
+    assert "path_bytes" not in printable(value)
 
 
 def test_the_strip_is_as_wide_as_the_terminal_and_shows_the_peak() -> None:

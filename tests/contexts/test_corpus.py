@@ -34,7 +34,9 @@ class Builder:
         """The store as another process would find it."""
         return SegmentStore(self.root, self.model.digest, PROFILE.index_digest())
 
-    def build(self, documents: Sequence[Document], stop_after: int | None = None) -> Corpus:
+    def build(
+        self, documents: Sequence[Document], stop_after: int | None = None, keys: bool = True
+    ) -> Corpus:
         self.store, self.heard = self.opened(), []
 
         def hear(tokens: int, count: int, reused: bool) -> None:
@@ -42,7 +44,8 @@ class Builder:
             if len(self.heard) == stop_after:
                 raise KeyboardInterrupt
 
-        return build_corpus(documents, [], self.recall, self.model.tokenizer, self.store, hear)
+        tokenizer = self.model.tokenizer
+        return build_corpus(documents, [], self.recall, tokenizer, self.store, hear, keys)
 
     def files(self) -> list[Path]:
         assert self.root is not None
@@ -216,11 +219,11 @@ def test_a_document_without_words(builder: Builder):
 
 
 def test_a_document_the_vocabulary_cannot_spell(builder: Builder, monkeypatch: pytest.MonkeyPatch):
-    encode = builder.model.tokenizer.encode_text
+    encode = builder.model.tokenizer.iter_encode
     monkeypatch.setattr(
         builder.model.tokenizer,
-        "encode_text",
-        lambda text: ([], []) if text == "東" else encode(text),
+        "iter_encode",
+        lambda text: iter(()) if text == "東" else encode(text),
     )
 
     found = builder.build([document("東", "a.txt"), document("The quay.", "b.txt")])
@@ -233,11 +236,9 @@ def test_blanks_without_a_token_belong_to_the_first_block(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
 ):
     """Some tokenizers pass over blanks before a text: its first token begins later."""
-    encode = builder.model.tokenizer.encode_text
+    ids, offsets = builder.model.tokenizer.encode_text("\n\n" + DOCUMENTS[0].text)
     monkeypatch.setattr(
-        builder.model.tokenizer,
-        "encode_text",
-        lambda text: tuple(part[2:] for part in encode(text)),
+        builder.model.tokenizer, "iter_encode", lambda text: iter([(ids[2:], offsets[2:])])
     )
 
     check_blocks(builder.build([document("\n\n" + DOCUMENTS[0].text)]))
@@ -267,3 +268,57 @@ def test_any_text_is_covered(model: LoadedModel, recall: Recall):
         check_blocks(builder.build([document(text)]))
 
     check()
+
+
+def test_words_are_indexed_without_the_model(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*ignored: object) -> None:
+        raise AssertionError("the model ran")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.recall, "index", run)
+        found = builder.build(DOCUMENTS, keys=False)
+
+    assert not found.has_keys
+    assert found.indexed_tokens == found.tokens > 0
+    assert [sum(column) for column in zip(*builder.heard, strict=True)][:2] == [
+        found.tokens,
+        len(DOCUMENTS),
+    ]
+    again = builder.build(DOCUMENTS, keys=False)
+    assert again.indexed_tokens == 0
+    check_blocks(again)
+
+
+def test_attention_completes_what_words_began(builder: Builder, tmp_path: Path):
+    builder.build(DOCUMENTS, keys=False)
+
+    found = builder.build(DOCUMENTS)
+
+    assert found.has_keys
+    assert found.indexed_tokens == found.tokens
+    straight = Builder(builder.model, builder.recall, tmp_path / "other")
+    for one, other in zip(found.entries, straight.build(DOCUMENTS).entries, strict=True):
+        assert same(one.segment, other.segment)
+    assert [file.name for file in builder.files()] == [file.name for file in straight.files()]
+
+
+def test_words_are_taken_from_a_whole_index(builder: Builder):
+    builder.build(DOCUMENTS)
+
+    found = builder.build(DOCUMENTS, keys=False)
+
+    assert found.indexed_tokens == 0
+    assert found.has_keys
+
+
+def test_freed_memory_is_given_back_on_the_way(builder: Builder, monkeypatch: pytest.MonkeyPatch):
+    given: list[int] = []
+    monkeypatch.setattr(module, "RELEASE_TOKENS", 60)
+    monkeypatch.setattr(module, "release_memory", lambda: given.append(len(builder.files())))
+
+    found = builder.build(DOCUMENTS)
+
+    assert 1 < len(given) <= found.tokens // 60
+    assert given == sorted(set(given)), "between documents"

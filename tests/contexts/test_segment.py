@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from contexts.samples import same, segment
-from longctx.contexts.segment import SEGMENT_VERSION, Segment, read_segment, write_segment
+from longctx.contexts.segment import SEGMENT_VERSION, Segment, joined, read_segment, write_segment
 from longctx.errors import DoesNotFitError, StoreError
+from longctx.indexshare.recall import IndexKeys
 
 SMALL = segment(40, blocks=["harbour rent harbour", "crane"])
 
@@ -57,6 +59,34 @@ def test_keys_that_are_slices_are_written_whole(tmp_path: Path):
     write_segment(tmp_path / "a.segment", kept)
 
     assert torch.equal(read_segment(tmp_path / "a.segment").keys.keys[1, 0], wide[:, 4:8])
+
+
+def test_words_alone_are_written_and_read(tmp_path: Path):
+    kept = replace(SMALL, keys=IndexKeys({}, {}))
+
+    write_segment(tmp_path / "a.words", kept)
+
+    found = read_segment(tmp_path / "a.words")
+    assert same(found, kept)
+    assert not found.has_keys
+
+
+def test_parts_are_joined(tmp_path: Path):
+    first, second = (
+        segment(64, 1, blocks=["harbour rent", "crane"]),
+        segment(40, 2, blocks=["rent"]),
+    )
+
+    found = joined([first, second])
+
+    assert found.tokens == 104
+    assert found.blocks == 4
+    assert found.postings.ptr.tolist() == [0, 2, 3, 4, 4]
+    assert found.postings.terms[3] == first.postings.terms[1], "rent"
+    assert torch.equal(found.keys.keys[1, 0][64:], second.keys.keys[1, 0])
+    write_segment(tmp_path / "a.segment", found)
+    assert same(read_segment(tmp_path / "a.segment"), found)
+    assert same(joined([first]), first)
 
 
 def test_a_cut_file_is_refused(written: Path):

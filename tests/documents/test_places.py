@@ -40,6 +40,21 @@ def test_a_quote_stands_on_the_lines_of_its_place(tmp_path_factory, parts, data)
     assert last in in_editor[place.end_line - 1] + "\n"
 
 
+def test_a_file_of_carriage_returns_has_lines(tmp_path):
+    document = read(tmp_path / "old.txt", "one\rtwo\r\nthree\r\rfive")
+    assert document is not None
+    assert document.text == "one\ntwo\nthree\n\nfive"
+    assert document.line_at(document.text.index("five")) == 5
+
+
+def test_a_transcript_of_carriage_returns_has_lines(tmp_path):
+    cues = "WEBVTT\r\r00:01.000 --> 00:02.000\rHello there\r\r00:03.000 --> 00:04.000\rBye\r"
+    document = read(tmp_path / "call.vtt", cues)
+    assert document is not None
+    assert document.kind == "vtt"
+    assert document.line_at(document.text.index("Bye")) == 7
+
+
 def test_a_place_has_the_page_or_time_that_began_last():
     document = Document("a", "one\ntwo\nthree\n", "pdf", marks=(Mark(0, page=2), Mark(8, page=4)))
     assert document.place(0, 3).page == 2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longctx.documents import Sanitizer, sanitize, sanitize_line
+from longctx.documents import Sanitizer, is_blank, sanitize, sanitize_line
 
 FORBIDDEN = [
     *map(chr, [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)]),
@@ -104,3 +104,15 @@ def test_plain_pieces_are_not_held_back():
 
 def test_a_name_stays_on_one_line():
     assert sanitize_line("a\nb\r\tc\u2028d  e\x1b[2J") == "a b  c d  e"
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \t\n", "\x00\x1b", "\u200b\u200d\ufeff", "\u202e", "\ufe0f", "\u3164", "\u2800"]
+)
+def test_what_nobody_can_see_is_blank(text: str):
+    assert is_blank(text)
+
+
+@pytest.mark.parametrize("text", ["?", "\u200bwhy", "é", "e\u0301", "東", "🦀", "\ufffd"])
+def test_what_anybody_can_see_is_not(text: str):
+    assert not is_blank(text)
