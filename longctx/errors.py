@@ -36,5 +36,11 @@ class ModelError(LongctxError):
     """A model cannot be found, fetched, verified or loaded."""
 
 
+class UnknownModelError(ModelError):
+    """No model of that name exists anywhere: the request is wrong, not the model."""
+
+    exit_code = EXIT_USAGE
+
+
 class StoreError(LongctxError):
     """An index or cache file on disk is damaged or of another version."""

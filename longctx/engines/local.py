@@ -198,7 +198,9 @@ class LocalEngine:
         if selected.surveyed_tokens:
             depth = max(head.layer for head in profile.rerank_heads)
             reading += flops.survey(config, depth, selected.surveyed_tokens)
-        done = index(profile.leader, corpus.indexed_tokens + question_tokens) + scoring + reading
+        done = reading
+        if selected.attended:
+            done += index(profile.leader, corpus.indexed_tokens + question_tokens) + scoring
         whole = context + question_tokens
         dense = flops.dense(config, whole) + flops.dense(config, answered, whole)
         every = index(config.layers - 1, whole) + scoring * config.layers + reading

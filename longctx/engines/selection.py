@@ -27,13 +27,15 @@ class Selected:
     """What the index chose.
 
     `passages` in context order; `scores` of all blocks, as the first look gave them;
-    `question_tokens` asked there, `surveyed_tokens` in the prompt of the second look.
+    `question_tokens` asked there, `surveyed_tokens` in the prompt of the second look; not
+    `attended` where words alone decided.
     """
 
     passages: list[Passage]
     scores: Scores
     question_tokens: int
     surveyed_tokens: int = 0
+    attended: bool = True
 
 
 class Selector:
@@ -71,7 +73,7 @@ class Selector:
         )
         if kind == "lexical" or not profile.rerank_heads:
             runs = choose(scores, first, profile.top_blocks, profile.neighbours)
-            return Selected(passages(corpus, runs), scores, len(ids))
+            return Selected(passages(corpus, runs), scores, len(ids), attended=kind != "lexical")
         again, surveyed = self.look_again(question, corpus, scores, len(ids))
         runs = choose(again, first, profile.rerank_blocks, profile.neighbours)
         return Selected(passages(corpus, runs), scores, len(ids), surveyed)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from longctx import paths
-from longctx.errors import ModelError
+from longctx.errors import ModelError, UnknownModelError
 from longctx.models import fetch
 from longctx.models.fetch_hub import hub_cached
 from longctx.models.folder import check_folder
@@ -98,7 +98,7 @@ def resolve(
     if hub_id := _HUB_ID.fullmatch(text):
         return _resolve_hub(hub_id[1], hub_id[2], progress, download)
     if text.startswith((".", "/", "~")) or text.endswith(".gguf"):
-        raise ModelError(f"{text}: no such file or folder; check the path of the model")
+        raise UnknownModelError(f"{text}: no such file or folder; check the path of the model")
     raise _unknown(text)
 
 
@@ -257,10 +257,10 @@ def _absent(name: str, damaged: bool) -> str:
     return f"the model {name} is {state}; fetch it with `longctx models pull {name}`"
 
 
-def _unknown(name: str) -> ModelError:
+def _unknown(name: str) -> UnknownModelError:
     names = [info.name for info in list_models()]
     wanted = name.lower()
     near = [n for n in names if wanted and wanted in n.lower()]
     near += [n for n in difflib.get_close_matches(wanted, names, 3, 0.5) if n not in near]
     hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(names)};"
-    return ModelError(f"no model is named {name!r}: {hint} {_FORMS}")
+    return UnknownModelError(f"no model is named {name!r}: {hint} {_FORMS}")

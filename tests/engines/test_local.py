@@ -12,10 +12,11 @@ from contexts.samples import document
 
 from engines.test_answer import check_keys
 from engines.tiny_model import CONTROL, PROFILE, load_tiny, sentences, write_model
+from longctx.accounting import flops
 from longctx.contexts.corpus import Corpus, build_corpus
 from longctx.contexts.store import SegmentStore
 from longctx.documents.document import Document, Skipped
-from longctx.engines.base import Answer, AskOptions, Done, Event, Evidence, Progress, Token
+from longctx.engines.base import Answer, AskOptions, Done, Event, Evidence, Progress, Token, Usage
 from longctx.engines.local import LocalEngine
 from longctx.engines.prompt import NOT_FOUND
 from longctx.errors import DoesNotFitError, UsageError
@@ -353,4 +354,8 @@ def test_words_alone_never_ask_the_model(model: LoadedModel, monkeypatch: pytest
     monkeypatch.setattr("longctx.engines.selection.block_shares", None)
     monkeypatch.setattr(engine.recall, "score", None)
 
-    assert engine.select(QUESTION, corpus, "lexical").surveyed_tokens == 0
+    selected = engine.select(QUESTION, corpus, "lexical")
+    assert selected.surveyed_tokens == 0
+    usage = Usage(corpus.tokens, corpus.tokens, 0, 100, 5, {})
+    reading = flops.dense(model.config, 105) + flops.head(model.config, 6)
+    assert engine.compute(corpus, selected, usage).flops == reading

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from longctx import paths
-from longctx.errors import ModelError
+from longctx.errors import EXIT_USAGE, ModelError, UnknownModelError
 from longctx.models import fetch, registry, sources
 from longctx.models.record import RECORD_FILE, write_record
 from longctx.models.registry import list_models, remove, resolve, show
@@ -122,9 +122,10 @@ def test_a_model_of_an_older_table_is_fetched_again():
     ],
 )
 def test_a_mistyped_name_gets_a_hint(name: str, hint: str):
-    with pytest.raises(ModelError) as failure:
+    with pytest.raises(UnknownModelError) as failure:
         resolve(name)
 
+    assert failure.value.exit_code == EXIT_USAGE
     assert hint in str(failure.value)
     assert "org/name" in str(failure.value)
     assert "\n" not in str(failure.value)
@@ -132,7 +133,7 @@ def test_a_mistyped_name_gets_a_hint(name: str, hint: str):
 
 @pytest.mark.parametrize("name", ["./nothing", "nothing.gguf", "a/nothing.gguf", "~/no-such-file"])
 def test_a_missing_path_is_called_so(name: str):
-    with pytest.raises(ModelError, match="no such file or folder"):
+    with pytest.raises(UnknownModelError, match="no such file or folder"):
         resolve(name)
 
 
