@@ -343,7 +343,8 @@ def test_the_second_look_sees_the_best_of_the_first_and_nothing_else(model: Load
         number = int(np.searchsorted(corpus.first_blocks, block, side="right")) - 1
         inside = int(block) - corpus.first_blocks[number]
         start, _ = corpus.entries[number].characters(inside, inside)
-        assert passage.document == number and passage.start <= start + 1 <= passage.end
+        assert passage.document == number
+        assert passage.start <= start + 1 <= passage.end
 
 
 def test_words_alone_never_ask_the_model(model: LoadedModel, monkeypatch: pytest.MonkeyPatch):

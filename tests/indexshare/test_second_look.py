@@ -29,8 +29,10 @@ def test_every_token_of_a_survey_knows_its_block(model: LoadedModel):
         assert model.tokenizer.decode(own).strip() == shown.text.strip()
     rest = [i for i, owner in zip(made.prompt, made.owners, strict=True) if owner == -1]
     text = model.tokenizer.decode(rest)
-    assert text.count("From lease.txt:") == 1 and "From café/é.txt:" in text
-    assert text.count("\n...\n") == 1 and "Question: Which?" in text
+    assert text.count("From lease.txt:") == 1
+    assert "From café/é.txt:" in text
+    assert text.count("\n...\n") == 1
+    assert "Question: Which?" in text
 
 
 def test_a_block_cannot_end_the_users_turn(model: LoadedModel):
@@ -80,7 +82,8 @@ def test_the_head_that_sees_the_passage_is_chosen():
     look = choose_heads(_heard(1.0, [(4, 0), (5, 1), (6, 2), (7, 3)], {2}), layers=10)
     best = max(look.heads, key=lambda head: head.weight)
     assert (best.layer, best.head) == (6, 2)
-    assert min(look.recall.values()) > 0.8 and set(look.recall) == {"fact", "paraphrase"}
+    assert min(look.recall.values()) > 0.8
+    assert set(look.recall) == {"fact", "paraphrase"}
 
 
 def test_a_shallower_head_as_good_is_preferred():
