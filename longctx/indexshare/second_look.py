@@ -2,7 +2,7 @@
 
 For each question the candidates of the first look are surveyed once with every head of the upper
 layers listening; then one to three heads, and the weight the first look keeps, are fitted by
-cross-entropy over candidates on half of the questions and tested on the other half.
+cross-entropy over candidates. Depths are compared by two-fold cross-validation.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LISTEN_FROM = 0.4  # of the layers: what stands below has been heard in the firs
 DEPTHS = (0.6, 0.7, 0.8, 0.9)
 MOST_HEADS = 3
 SHORTLIST = 24  # best single heads, from which sets are built
-CLOSE_ENOUGH = 0.03
+CLOSE_ENOUGH = 0.05  # nats of cross-entropy a shallower depth may lose
 QUESTIONS, QUICK_QUESTIONS = 120, 32
-BUDGETS = (1, 2, 4, 8)  # blocks; a good second look puts the passage first
+BUDGETS = (4, 8, 12)  # blocks
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class SecondLook:
-    """What was chosen, its held-out recall by kind, and the recall of each depth tried."""
+    """What was chosen, its held-out recall by kind, and the held-out loss of each depth tried."""
 
     heads: tuple[LeaderHead, ...]
     first_weight: float
@@ -96,27 +96,39 @@ def listen(
 
 
 def choose_heads(heard: Heard, layers: int) -> SecondLook:
-    """The shallowest depth whose held-out recall is near the best, refitted on all questions."""
-    fold = _halves(heard.kinds)
+    """The shallowest depth whose held-out loss is near the best, fitted on all questions."""
     depths = sorted({max(1, round(share * layers)) for share in DEPTHS})
-    tried: dict[int, tuple[list[int], dict[str, float], float]] = {}
-    for depth in depths:
-        allowed = [i for i, (layer, _) in enumerate(heard.heads) if layer <= depth]
-        found = _greedy(heard, allowed, fold)
-        weights = _fit(heard, found, fold, steps=300)[0]
-        recall = _recall(heard, found, weights, ~fold)
-        tried[depth] = (found, recall, sum(recall.values()) / len(recall))
-    best = max(score for _, _, score in tried.values())
-    depth = next(d for d in depths if tried[d][2] >= best - CLOSE_ENOUGH)
-    found, recall, _ = tried[depth]
-    weights = _fit(heard, found, np.ones(len(fold), dtype=bool), steps=300)[0]
+    tried = {depth: _cross_validate(heard, _allowed(heard, depth)) for depth in depths}
+    best = min(loss for loss, _ in tried.values())
+    depth = next(d for d in depths if tried[d][0] <= best + CLOSE_ENOUGH)
+    everything = np.ones(len(heard.kinds), dtype=bool)
+    found = _greedy(heard, _allowed(heard, depth), everything)
+    weights = _fit(heard, found, everything, steps=300)[0]
     kept = tuple(
         LeaderHead(*heard.heads[number], round(float(weight), 3))
         for number, weight in zip(found, weights[1:], strict=True)
         if weight > 0.02
     )
-    scores = {depth: round(score, 3) for depth, (_, _, score) in tried.items()}
-    return SecondLook(kept, round(float(weights[0]), 3), recall, scores)
+    losses = {depth: round(loss, 3) for depth, (loss, _) in tried.items()}
+    return SecondLook(kept, round(float(weights[0]), 3), tried[depth][1], losses)
+
+
+def _allowed(heard: Heard, depth: int) -> list[int]:
+    return [number for number, (layer, _) in enumerate(heard.heads) if layer <= depth]
+
+
+def _cross_validate(heard: Heard, allowed: Sequence[int]) -> tuple[float, dict[str, float]]:
+    """Mean held-out loss and recall by kind; every question is held out once."""
+    fold = _halves(heard.kinds)
+    losses, recalls = [], []
+    for part in (fold, ~fold):
+        found = _greedy(heard, allowed, part)
+        weights = _fit(heard, found, part, steps=300)[0]
+        losses.append(_loss(heard, found, torch.from_numpy(weights), ~part))
+        recalls.append(_recall(heard, found, weights, ~part))
+    kinds = sorted(set(heard.kinds))
+    recall = {k: round(sum(r.get(k, 0.0) for r in recalls) / len(recalls), 3) for k in kinds}
+    return sum(float(loss) for loss in losses) / len(losses), recall
 
 
 def _spread(kinds: Sequence[str], most: int) -> list[int]:
@@ -170,18 +182,11 @@ def _fit(
     heard: Heard, heads: Sequence[int], where: np.ndarray, steps: int
 ) -> tuple[np.ndarray, float]:
     """Non-negative weights `[1 + heads]`, the first look's first, and the loss they reach."""
-    rows = torch.from_numpy(where)
-    inputs = torch.cat((heard.first[rows, None], heard.values[rows][:, list(heads)]), dim=1)
-    target = heard.target[rows]
-    kinds = [kind for kind, inside in zip(heard.kinds, where, strict=True) if inside]
-    share = torch.tensor([1.0 / kinds.count(kind) for kind in kinds])
-    share /= share.sum()
-    weights = torch.full((inputs.shape[1],), 0.5, requires_grad=True)
+    weights = torch.full((1 + len(heads),), 0.5, requires_grad=True)
     optimiser = torch.optim.Adam([weights], lr=0.05)
     loss: Tensor = torch.zeros(())
     for _ in range(steps):
-        scores = torch.einsum("h,nhb->nb", weights, inputs).log_softmax(dim=-1)
-        loss = -(share * scores.masked_fill(~target, float("-inf")).logsumexp(dim=-1)).sum()
+        loss = _loss(heard, heads, weights, where)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -190,17 +195,33 @@ def _fit(
     return weights.detach().numpy(), float(loss.detach())
 
 
+def _loss(heard: Heard, heads: Sequence[int], weights: Tensor, where: np.ndarray) -> Tensor:
+    """Cross-entropy of the passage over candidates; every kind of question counts the same."""
+    inputs, target, kinds = _rows(heard, heads, where)
+    share = torch.tensor([1.0 / kinds.count(kind) for kind in kinds])
+    scores = torch.einsum("h,nhb->nb", weights, inputs).log_softmax(dim=-1)
+    right = scores.masked_fill(~target, float("-inf")).logsumexp(dim=-1)
+    return -(share / share.sum() * right).sum()
+
+
+def _rows(
+    heard: Heard, heads: Sequence[int], where: np.ndarray
+) -> tuple[Tensor, Tensor, list[str]]:
+    """The first look and some heads `[n, 1 + heads, candidates]`, targets and kinds."""
+    rows = torch.from_numpy(where)
+    inputs = torch.cat((heard.first[rows, None], heard.values[rows][:, list(heads)]), dim=1)
+    kinds = [kind for kind, inside in zip(heard.kinds, where, strict=True) if inside]
+    return inputs, heard.target[rows], kinds
+
+
 def _recall(
     heard: Heard, heads: Sequence[int], weights: np.ndarray, where: np.ndarray
 ) -> dict[str, float]:
     """Share of questions by kind with their passage among the best few, averaged over BUDGETS."""
-    rows = torch.from_numpy(where)
-    inputs = torch.cat((heard.first[rows, None], heard.values[rows][:, list(heads)]), dim=1)
+    inputs, target, kinds = _rows(heard, heads, where)
     scores = torch.einsum("h,nhb->nb", torch.from_numpy(weights), inputs)
-    order = scores.argsort(dim=-1, descending=True, stable=True)
-    ranked = heard.target[rows].gather(1, order)
+    ranked = target.gather(1, scores.argsort(dim=-1, descending=True, stable=True))
     hits: dict[str, list[float]] = {}
-    kinds = [kind for kind, inside in zip(heard.kinds, where, strict=True) if inside]
     for kind, row in zip(kinds, ranked, strict=True):
         found = sum(bool(row[:budget].any()) for budget in BUDGETS) / len(BUDGETS)
         hits.setdefault(kind, []).append(found)
