@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from longctx.atomic import write_file
 from longctx.contexts.corpus import Corpus, build_corpus
+from longctx.contexts.prefix import PrefixStore
 from longctx.contexts.store import SegmentStore
 from longctx.documents.document import Document, Skipped
 from longctx.documents.read import read_documents
@@ -17,12 +18,14 @@ from longctx.documents.reasons import EMPTY, reason_kind
 from longctx.documents.sanitize import is_blank
 from longctx.engines.base import Answer, AskOptions, Done, Event, OnProgress, Progress
 from longctx.engines.local import LocalEngine
+from longctx.engines.native import NativeEngine
 from longctx.engines.selection import INDEX_KINDS
 from longctx.errors import LongctxError, UsageError
 from longctx.indexshare.profile import Profile, find_profile, own_profile_path
 from longctx.indexshare.recall import Recall
 from longctx.models.device import release_memory
 from longctx.models.loaded import LoadedModel, load
+from longctx.models.native.loaded import NativeModel
 from longctx.models.sources import DEFAULT_MODEL
 from longctx.paths import ensure
 
@@ -46,7 +49,7 @@ class Context:
 
     def __init__(
         self,
-        engine: LocalEngine,
+        engine: LocalEngine | NativeEngine,
         corpus: Corpus,
         seconds: dict[str, float],
         warnings: Sequence[str] = (),
@@ -145,14 +148,18 @@ class Chat:
 
 
 def load_model(name_or_path: str = DEFAULT_MODEL, *, dtype: str = "auto", device: str = "auto"):
-    """Load a model; `.forward(token_ids)` gives logits `[T, vocab]` float32."""
+    """Load a model; `.forward(token_ids)` gives logits `[T, vocab]` float32.
+
+    That of a native IndexShare model takes `return_indices=True` and then also gives what each
+    layer attended to.
+    """
     return load(name_or_path, device=device, dtype=dtype)
 
 
 def index(
     paths: Sequence[str | Path] | str | Path,
     *,
-    model: str | LoadedModel = DEFAULT_MODEL,
+    model: str | LoadedModel | NativeModel = DEFAULT_MODEL,
     device: str = "auto",
     dtype: str = "auto",
     store: bool = True,
@@ -162,6 +169,8 @@ def index(
     stdin_paths: BinaryIO | None = None,
     profile: Profile | None = None,
     index: str = "hybrid",
+    thinking: str = "off",
+    stream_weights: bool = False,
 ) -> Context:
     """Read and index everything under `paths`; what the store already holds is not done again.
 
@@ -169,8 +178,13 @@ def index(
     indexed, and a later call completes what it needs. An index that cannot be kept on disk stays
     in memory, and the context's `warnings` say so.
 
+    A native IndexShare model reads the whole context as its prompt, and what that leaves in its
+    caches is kept; `thinking` is how questions will be asked, and `stream_weights` reads each
+    layer's weights once for the whole context, for models larger than memory.
+
     Raises `UsageError` for a missing path or when nothing readable is there, `ModelError` for a
-    model that cannot be had, `DoesNotFitError` when memory is too small.
+    model that cannot be had, `DoesNotFitError` when memory or a native model's window is too
+    small.
     """
     if index not in INDEX_KINDS:
         raise UsageError(f"unknown index {index!r}; choose one of {', '.join(INDEX_KINDS)}")
@@ -179,7 +193,14 @@ def index(
     documents, skipped = _read([Path(p) for p in named], show, hidden, follow_symlinks, stdin_paths)
     started = time.perf_counter()
     show(Progress("load", note=f"loading {model if isinstance(model, str) else model.name}"))
-    loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
+    loaded = _load(model, device, dtype, show) if isinstance(model, str) else model
+    if isinstance(loaded, NativeModel):
+        seconds = {"load": time.perf_counter() - started}
+        return _native(
+            loaded, documents, skipped, show, store, index, thinking, stream_weights, seconds
+        )
+    if stream_weights:
+        raise UsageError(f"{loaded.name} is no IndexShare model: its weights are not streamed")
     warnings: list[str] = []
     profile = profile or find_profile(loaded.name, loaded.digest)
     profile = profile or _quick_profile(loaded, show, warnings)
@@ -196,6 +217,39 @@ def index(
     release_memory()
     seconds["index"] = time.perf_counter() - started
     return Context(LocalEngine(loaded, recall), corpus, seconds, warnings)
+
+
+def _native(
+    model: NativeModel,
+    documents: list[Document],
+    skipped: list[Skipped],
+    show: OnProgress,
+    store: bool,
+    index: str,
+    thinking: str,
+    stream_weights: bool,
+    seconds: dict[str, float],
+) -> Context:
+    """A context whose documents are prefilled as the prompt of a model with its own indexer."""
+    if index == "lexical":
+        raise UsageError("a model with its own indexer cannot search by words; drop --index")
+    started = time.perf_counter()
+    kept = PrefixStore.default(model.digest) if store else PrefixStore(None, model.digest)
+    engine = NativeEngine(model, kept)
+    corpus = engine.lay_out(documents, skipped)
+    told = 0.0
+
+    def hear(done: int, total: int) -> None:
+        nonlocal told
+        now = time.perf_counter()
+        if now - told >= PROGRESS_SECONDS or done >= total:
+            told = now
+            count = len(documents)
+            show(Progress("index", count, count, done, total, now - started))
+
+    engine.prepare(corpus, thinking, hear, stream_weights)
+    seconds["index"] = time.perf_counter() - started
+    return Context(engine, corpus, seconds)
 
 
 @dataclass(frozen=True)
@@ -229,7 +283,9 @@ def calibrate(
     asked = shipped_questions()
     for file in questions:
         asked += read_questions(Path(file))
-    loaded = model if isinstance(model, LoadedModel) else _load(model, device, dtype, show)
+    loaded = _load(model, device, dtype, show) if isinstance(model, str) else model
+    if isinstance(loaded, NativeModel):
+        raise UsageError(f"{loaded.name} has indexers of its own: there is nothing to calibrate")
     found = _measure(loaded, asked, quick, seed, show)
     path = Path(out) if out else own_profile_path(loaded.digest)
     _keep_profile(found.profile, path)
@@ -284,7 +340,7 @@ def _quick_profile(loaded: LoadedModel, show: OnProgress, warnings: list[str]) -
     return profile
 
 
-def _load(model: str, device: str, dtype: str, show: OnProgress) -> LoadedModel:
+def _load(model: str, device: str, dtype: str, show: OnProgress) -> LoadedModel | NativeModel:
     def hear(what: str, done: int, total: int) -> None:
         show(Progress("load", tokens=done, total_tokens=total or None, note=what))
 

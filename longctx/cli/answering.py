@@ -38,7 +38,8 @@ def show_answer(
                 if show_evidence:
                     view.stop()
                     output.notes(evidence_lines(event.passages))
-                view(reading(event))
+                if not streamed:
+                    view(reading(event))
             elif isinstance(event, Token):
                 text = event.text if streamed else event.text.lstrip()
                 if text and not streamed:

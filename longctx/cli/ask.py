@@ -44,6 +44,8 @@ def ask(
     no_store: options.NoStore = False,
     hidden: options.Hidden = False,
     follow_symlinks: options.FollowSymlinks = False,
+    thinking: options.ThinkingName = "off",
+    stream_weights: options.StreamWeights = False,
 ) -> None:
     """Ask a question of files and folders."""
     from longctx.cli.inputs import checked_question, questions_and_paths
@@ -58,8 +60,10 @@ def ask(
     else:
         asked = ""
         batch, paths = questions_and_paths(questions, question, paths)
-    settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks, index)
-    how = AskOptions(max_answer_tokens, temperature, seed, index)
+    how = AskOptions(max_answer_tokens, temperature, seed, index, thinking)
+    settings = ContextSettings(
+        model, device, not no_store, hidden, follow_symlinks, index, thinking, stream_weights
+    )
     view = progress_view(output)
     with contextlib.closing(open_context(paths, settings, view)) as context:
         if batch:

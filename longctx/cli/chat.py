@@ -34,6 +34,8 @@ def chat(
     no_store: options.NoStore = False,
     hidden: options.Hidden = False,
     follow_symlinks: options.FollowSymlinks = False,
+    thinking: options.ThinkingName = "off",
+    stream_weights: options.StreamWeights = False,
 ) -> None:
     """Ask several questions of files and folders; /help says what else can be typed."""
     from longctx.cli.conversation import Conversation
@@ -46,8 +48,10 @@ def chat(
     if STDIN in paths:
         raise UsageError("chat reads its questions from standard input: name the paths instead")
     output = Output(quiet=quiet)
-    settings = ContextSettings(model, device, not no_store, hidden, follow_symlinks, index)
-    how = AskOptions(max_answer_tokens, temperature, seed, index)
+    how = AskOptions(max_answer_tokens, temperature, seed, index, thinking)
+    settings = ContextSettings(
+        model, device, not no_store, hidden, follow_symlinks, index, thinking, stream_weights
+    )
     view = progress_view(output)
     with contextlib.closing(open_context(paths, settings, view)) as context:
         _introduce(context, output)

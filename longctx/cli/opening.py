@@ -29,5 +29,7 @@ def open_context(named: Sequence[str], settings: ContextSettings, view: Progress
             hidden=settings.hidden,
             follow_symlinks=settings.follow_symlinks,
             index=settings.index,
+            thinking=settings.thinking,
+            stream_weights=settings.stream_weights,
             stdin_paths=sys.stdin.buffer if STDIN in named else None,
         )

@@ -12,6 +12,7 @@ from longctx.models.sources import DEFAULT_MODEL
 
 Index = Literal["hybrid", "attention", "lexical"]
 Device = Literal["auto", "cpu", "cuda"]
+Thinking = Literal["off", "high", "max"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class ContextSettings:
     hidden: bool = False
     follow_symlinks: bool = False
     index: str = "hybrid"
+    thinking: str = "off"
+    stream_weights: bool = False
 
 
 def _finite(value: float) -> float:
@@ -94,5 +97,19 @@ QuestionsFile = Annotated[
         "`-` reads them from standard input; "
         "prints one JSON object a line.",
         show_default=False,
+    ),
+]
+ThinkingName = Annotated[
+    Thinking,
+    typer.Option(
+        "--thinking",
+        help="How long a native IndexShare model reasons before it answers; not shown.",
+    ),
+]
+StreamWeights = Annotated[
+    bool,
+    typer.Option(
+        "--stream-weights",
+        help="Native models larger than memory: read each layer's weights once a context.",
     ),
 ]

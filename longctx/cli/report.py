@@ -32,7 +32,8 @@ def report_lines(
     count = amounts.count
     tokens = (
         f"{count(usage.context_tokens)} in context ({count(documents, 'document')}), "
-        f"{count(usage.indexed_tokens)} indexed now, {count(usage.reused_tokens)} reused, "
+        f"{count(usage.indexed_tokens)} indexed now, "
+        f"reused {count(usage.reused_tokens)} of {count(usage.context_tokens)}, "
         f"{count(usage.read_tokens)} read, {count(usage.answer_tokens)} answered"
     )
     labelled = {

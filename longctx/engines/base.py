@@ -142,9 +142,15 @@ Event = Progress | Evidence | Token | Done
 OnProgress = Callable[[Progress], None]
 
 
+THINKING = ("off", "high", "max")
+
+
 @dataclass(frozen=True)
 class AskOptions:
     """How to answer. `temperature` 0 is greedy; `index` is hybrid, attention or lexical.
+
+    `thinking` (off, high, max) is for models whose chat template knows it: what they reason before
+    they answer is not part of the answer, and counts as answered tokens.
 
     Raises `UsageError` for a number that means nothing.
     """
@@ -153,12 +159,15 @@ class AskOptions:
     temperature: float = 0.0
     seed: int = 0
     index: str = "hybrid"
+    thinking: str = "off"
 
     def __post_init__(self) -> None:
         if self.max_answer_tokens < 1:
             raise UsageError(f"an answer of {self.max_answer_tokens} tokens; ask for 1 or more")
         if not self.temperature >= 0:
             raise UsageError(f"a temperature of {self.temperature}; choose 0 (greedy) or more")
+        if self.thinking not in THINKING:
+            raise UsageError(f"thinking {self.thinking!r}; choose one of {', '.join(THINKING)}")
 
 
 class Engine(Protocol):

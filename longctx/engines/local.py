@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from torch import Tensor
 
 from longctx.accounting import flops
-from longctx.contexts.cite import Cited, cite
+from longctx.contexts.cite import cite
 from longctx.contexts.corpus import Corpus
 from longctx.contexts.passages import Passage
 from longctx.engines.base import (
     Answer,
     AskOptions,
-    Citation,
     Compute,
     Done,
     Event,
     Evidence,
-    EvidencePassage,
-    HeatRow,
     Progress,
     Token,
     Usage,
@@ -29,15 +25,13 @@ from longctx.engines.clock import Clock
 from longctx.engines.generate import generate
 from longctx.engines.prompt import NOT_FOUND, messages
 from longctx.engines.selection import Selected, Selector
+from longctx.engines.shown import citation, cut_warning, heat_rows, passage
 from longctx.errors import DoesNotFitError, UsageError
 from longctx.indexshare.recall import Recall
-from longctx.indexshare.select import heat
 from longctx.models.chat import ChatTemplate, encode_chat
 from longctx.models.decoder import KVCache
 from longctx.models.loaded import LoadedModel
 from longctx.models.token_stream import Streamer
-
-HEAT_SLICES = 120
 
 
 class LocalEngine:
@@ -85,8 +79,8 @@ class LocalEngine:
         """Read what was selected, stream the answer, and cite it."""
         clock = clock or Clock({})
         read, prompt = self._fit(question, selected.passages, history, options)
-        evidence = tuple(_passage(n, p) for n, p in enumerate(read, 1))
-        rows = _heat_rows(corpus, selected.scores)
+        evidence = tuple(passage(n, p) for n, p in enumerate(read, 1))
+        rows = heat_rows(corpus, selected.scores)
         yield Evidence(evidence, rows, len(prompt))
         decoder = self.model.decoder
         cache = decoder.new_cache(len(prompt) + options.max_answer_tokens)
@@ -115,12 +109,12 @@ class LocalEngine:
                 found=found,
                 model=self.model.name,
                 evidence=evidence,
-                citations=tuple(_citation(c) for c in cited),
+                citations=tuple(citation(c) for c in cited),
                 skipped=tuple({"path": s.path, "reason": s.reason} for s in corpus.skipped),
                 usage=usage,
                 compute=self.compute(corpus, selected, usage),
                 heat=rows,
-                warnings=_cut(count, options),
+                warnings=cut_warning(count, options.max_answer_tokens),
             )
         )
 
@@ -210,45 +204,3 @@ class LocalEngine:
 def declines(text: str) -> bool:
     """Whether an answer says that the documents do not hold one."""
     return NOT_FOUND.rstrip(".").lower() in text.lower()
-
-
-def _cut(count: int, options: AskOptions) -> tuple[str, ...]:
-    if count < options.max_answer_tokens:
-        return ()
-    return (f"the answer was cut after {count} tokens; see --max-answer-tokens",)
-
-
-def _passage(number: int, passage: Passage) -> EvidencePassage:
-    place = passage.place
-    return EvidencePassage(
-        number,
-        passage.path,
-        place.start_line,
-        place.end_line,
-        place.page,
-        place.time,
-        round(passage.score, 4),
-        passage.text,
-    )
-
-
-def _citation(cited: Cited) -> Citation:
-    place = cited.place
-    return Citation(
-        cited.passage,
-        cited.quote,
-        cited.path,
-        place.start_line if place else None,
-        place.end_line if place else None,
-        place.page if place else None,
-        place.time if place else None,
-        cited.verified,
-    )
-
-
-def _heat_rows(corpus: Corpus, scores: np.ndarray) -> tuple[HeatRow, ...]:
-    rows = heat(scores, corpus.first_blocks, HEAT_SLICES)
-    return tuple(
-        HeatRow(e.document.path, e.segment.tokens, tuple(round(float(v), 3) for v in row))
-        for e, row in zip(corpus.entries, rows, strict=True)
-    )

@@ -164,6 +164,63 @@ def locate_chat(
     return ids, begins
 
 
+@dataclass(frozen=True)
+class CutChat:
+    """A chat's token ids in two parts that never share a token.
+
+    `head` ends with the text the cut was asked behind; `begins[i]` is the character of that text
+    at which token i of `head` begins, -1 for what comes before it. `tail` are the ids behind it.
+    """
+
+    head: list[int]
+    begins: list[int]
+    tail: list[int]
+
+
+def cut_chat(
+    tokenizer: TextTokenizer,
+    template: ChatTemplate,
+    messages: Messages,
+    opening: str,
+    add_generation_prompt: bool = True,
+    **kw: Any,
+) -> CutChat:
+    """Encode a chat as `encode_chat` does, cut behind `opening`, with which its first message
+    begins. What stands before the cut does not depend on anything behind it.
+
+    Raises `ModelError` as `encode_chat`, and where the template puts other text first.
+    """
+    head: list[int] = []
+    begins: list[int] = []
+    tail: list[int] = []
+    blanks, found = "", False
+    for piece in template.pieces(messages, add_generation_prompt, **kw):
+        ids = tail if found else head
+        continued = found or (bool(ids) and ids[-1] not in tokenizer.control_ids)
+        if not piece.from_message:
+            text = piece.text.rstrip(" ")
+            ids += tokenizer.encode_control(blanks + text, continued)
+            blanks = piece.text[len(text) :]
+        elif found or not piece.text.startswith(opening):
+            ids += tokenizer.encode_text(blanks + piece.text, continued or bool(blanks))[0]
+            blanks = ""
+        else:
+            known, offsets = tokenizer.encode_text(blanks + opening, continued or bool(blanks))
+            begins = [-1] * len(head) + [max(0, start - len(blanks)) for start, _ in offsets]
+            head += known
+            rest = piece.text[len(opening) :]
+            tail += tokenizer.encode_text(rest, continued=True)[0] if rest else []
+            blanks, found = "", True
+    if not found:
+        raise ModelError("the model's chat template changes its messages; choose another model")
+    if blanks:
+        tail += tokenizer.encode_control(blanks, continued=True)
+    if tokenizer.add_bos and tokenizer.bos_id is not None and head[:1] != [tokenizer.bos_id]:
+        head.insert(0, tokenizer.bos_id)
+        begins.insert(0, -1)
+    return CutChat(head, begins, tail)
+
+
 class _Placeholders:
     """Random numbers standing for strings: digits survive trim, upper, tojson and escaping."""
 

@@ -14,6 +14,7 @@ from longctx.errors import DoesNotFitError, ModelError
 from longctx.models.config import ModelConfig, read_config
 from longctx.models.decoder import Decoder
 from longctx.models.device import pick_device, pick_dtype, prepare_process
+from longctx.models.native.loaded import NativeModel, is_native, load_folder
 from longctx.models.packed import packed_products
 from longctx.models.sources import Progress, silent
 from longctx.models.tokenizer import TextTokenizer
@@ -56,8 +57,8 @@ def load(
     dtype: str = "auto",
     packed: bool = True,
     progress: Progress | None = None,
-) -> LoadedModel:
-    """Resolve, fetch, convert and map a model.
+) -> LoadedModel | NativeModel:
+    """Resolve, fetch, convert and map a model; a `NativeModel` where it is an IndexShare one.
 
     With `packed`, models converted from GGUF decode from 4-bit copies of their weights where this
     CPU gains by it; `forward` of the result is the exact model either way.
@@ -80,6 +81,10 @@ def load(
         )
     else:
         folder = resolved.path
+        if is_native(folder):
+            digest = _digest(folder, resolved.sha256, precision)
+            memory = memory_total(where)
+            return load_folder(resolved.name, folder, digest, precision, where, memory)
     config = read_config(folder / "config.json")
     check_memory(config, precision, where)
     decoder = Decoder(config, SafetensorsSource(folder, precision, where), where)

@@ -33,7 +33,7 @@ def test_heat_report_skipped_files_and_warnings_go_to_stderr(run) -> None:
 
     assert "contracts/msa.txt  ▁" in errors
     assert (
-        "152,340 in context (1 document), 150,000 indexed now, 2,340 reused, "
+        "152,340 in context (1 document), 150,000 indexed now, reused 2,340 of 152,340, "
         "3,120 read, 7 answered" in errors
     )
     assert "3,000 tokens/s indexed" in errors
@@ -139,11 +139,11 @@ def test_options_reach_the_context(run, index: FakeIndex) -> None:
     result = run(
         "ask", "Which options?", ".", "--model", "org/m", "--device", "cpu", "--no-store",
         "--hidden", "--follow-symlinks", "--max-answer-tokens", "9", "--temperature", "0.5",
-        "--seed", "3", "--index", "lexical", "--json",
+        "--seed", "3", "--index", "lexical", "--thinking", "high", "--stream-weights", "--json",
     )  # fmt: skip
 
     assert json.loads(result.stdout)["answer"] == (
-        "AskOptions(max_answer_tokens=9, temperature=0.5, seed=3, index='lexical')"
+        "AskOptions(max_answer_tokens=9, temperature=0.5, seed=3, index='lexical', thinking='high')"
     )
     assert index.settings == {
         "model": "org/m",
@@ -152,6 +152,8 @@ def test_options_reach_the_context(run, index: FakeIndex) -> None:
         "hidden": True,
         "follow_symlinks": True,
         "index": "lexical",
+        "thinking": "high",
+        "stream_weights": True,
     }
 
 

@@ -57,7 +57,7 @@ def test_show_says_how_to_fetch(run) -> None:
 def test_an_unknown_model_is_one_line(run) -> None:
     result = run("models", "show", "tony-1m")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("longctx: no model is named 'tony-1m': did you mean tiny-1m?")
 
 

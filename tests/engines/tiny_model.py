@@ -65,7 +65,9 @@ def write_model(folder: Path, family: str = "qwen2", **settings: Any) -> Path:
 
 def load_tiny(folder: Path) -> LoadedModel:
     """Load on the CPU in float32, whatever this machine has."""
-    return load(str(folder), device="cpu", dtype="float32")
+    model = load(str(folder), device="cpu", dtype="float32")
+    assert isinstance(model, LoadedModel)
+    return model
 
 
 @cache
