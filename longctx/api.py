@@ -128,6 +128,8 @@ class Context:
     def close(self) -> None:
         """Release the index and the model."""
         self._corpus.entries.clear()
+        if isinstance(self._engine, NativeEngine):
+            self._engine.close()
 
 
 class Chat:

@@ -17,6 +17,7 @@ from engines.tiny_model import PROFILE, load_tiny, sentences, write_model
 import longctx
 from longctx.api import Context
 from longctx.engines.base import AskOptions, Done, Evidence, Progress, Token
+from longctx.engines.local import LocalEngine
 from longctx.errors import ModelError, UsageError
 from longctx.models.loaded import LoadedModel
 
@@ -323,6 +324,7 @@ def test_a_chat_remembers(folder: Path, model: LoadedModel):
     second = [event for event in chat.stream(QUESTION, options) if isinstance(event, Evidence)]
 
     assert len(chat.history) == 2
+    assert isinstance(context._engine, LocalEngine)
     both = context._engine.select(f"{QUESTION} {QUESTION}", context._corpus)
     assert [p.text for p in second[0].passages] == [p.text for p in both.passages]
     assert first[0].passages

@@ -16,6 +16,9 @@ from longctx.kernels.sparse_mla.packed import unpack
 ROWS = 1024  # (query, head) pairs in one product
 PRODUCTS = 1 << 20  # float32 numbers of one product, 4 MB
 NARROW_ROWS = 64  # below this the conversion costs more than the product gains
+# bf16 products are compiled for every size they are asked for, up to 0.7 MB each that stay in
+# memory: a long prompt, whose sizes all differ, would fill it. Rounded up there are few sizes.
+KEY_STEP, QUERY_STEP = 256, 32
 _precision = threading.Lock()
 
 
@@ -24,25 +27,44 @@ def tiled(q: Tensor, keys: Tensor, weights: Tensor, first: int, out: Tensor) -> 
     rows, heads, dim = q.shape
     step = max(1, ROWS // heads)
     narrow = q.dtype == keys.dtype == torch.bfloat16 and _fast_bf16(q)
-    multiply = _bf16_product if narrow and rows * heads >= NARROW_ROWS else _product
+    narrow = narrow and rows * heads >= NARROW_ROWS
     buffer = torch.empty(PRODUCTS, dtype=torch.float32, device=q.device)
     for row in range(0, rows, step):
-        part = q[row : row + step].float().flatten(0, 1)
-        factors = weights[row : row + step, None]
-        count = len(part) // heads
+        part, factors = q[row : row + step], weights[row : row + step, None]
+        count = len(part)
         seen = min(len(keys), first + row + count)
+        size = _rounded(count) if narrow and _rounded(count) <= step else count
+        part = _padded(part.float(), size).flatten(0, 1)
         tile = max(1, PRODUCTS // len(part))
+        round_keys = narrow and tile >= KEY_STEP
+        if round_keys:
+            tile -= tile % KEY_STEP
         for start in range(0, seen, tile):
             block = _floats(keys[start : min(start + tile, seen)], dim)
+            width = len(block)
+            if round_keys:
+                block = _padded(block, width + -width % KEY_STEP)
             products = buffer[: len(part) * len(block)].view(len(part), len(block))
-            multiply(part, block.T, products)
-            products.relu_()
-            scores = out[row : row + count, start : start + len(block)]
-            scores.copy_(factors.bmm(products.view(count, heads, -1))[:, 0])
+            (_bf16_product if narrow else _product)(part, block.T, products)
+            products = products[: count * heads].relu_().view(count, heads, -1)
+            scores = out[row : row + count, start : start + width]
+            scores.copy_(factors.bmm(products)[:, 0, :width])
     positions = torch.arange(first, first + rows, device=q.device)
     later = torch.arange(len(keys), device=q.device)[first + 1 :]
     out[:, first + 1 :].masked_fill_(later[None] > positions[:, None], float("-inf"))
     return out
+
+
+def _rounded(count: int) -> int:
+    """A multiple of `QUERY_STEP`, or a power of two below it, not less than `count`."""
+    if count > QUERY_STEP:
+        return count + -count % QUERY_STEP
+    return 1 << (count - 1).bit_length()
+
+
+def _padded(x: Tensor, count: int) -> Tensor:
+    """`x` `[N, ...]` with rows of zeros up to `count`."""
+    return x if len(x) == count else torch.cat((x, x.new_zeros(count - len(x), *x.shape[1:])))
 
 
 def _floats(keys: Tensor, dim: int) -> Tensor:

@@ -37,6 +37,8 @@ def show_answer(
             elif isinstance(event, Evidence):
                 if show_evidence:
                     view.stop()
+                    if streamed:  # a native model's evidence is known once it has answered
+                        output.end_answer()
                     output.notes(evidence_lines(event.passages))
                 if not streamed:
                     view(reading(event))

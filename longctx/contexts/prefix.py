@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from longctx.paths import cache_dir, ensure
 LEAST_TOKENS = 256  # a shorter common beginning is computed sooner than found and read
 MOST_PREFIXES = 8  # kept a model; the one unused for longest goes first
 _TOKENS, _CACHE = ".tokens", ".cache"
+_ORPHAN_SECONDS = 3600.0  # a cache without its tokens is being written, or was left by a crash
 
 
 class PrefixStore:
@@ -77,7 +79,7 @@ class PrefixStore:
         if self._folder is None or cache.length < LEAST_TOKENS:
             return
         held = np.asarray(tokens[: cache.length], dtype=np.int32)
-        path = self._folder / (hashlib.sha256(held.tobytes()).hexdigest()[:32] + _TOKENS)
+        path = self._folder / (_name(held) + _TOKENS)
         try:
             ensure(self._folder)
             save_cache(cache, path.with_suffix(_CACHE), self._digest)
@@ -90,20 +92,32 @@ class PrefixStore:
                 self._forget(other)
         for old in sorted(self._saved(), key=_age)[:-MOST_PREFIXES]:
             self._forget(old)
+        for left in self._folder.glob(f"*{_CACHE}"):
+            old = time.time() - _age(left) > _ORPHAN_SECONDS
+            if old and not left.with_suffix(_TOKENS).exists():
+                self._forget(left)
 
     def _saved(self) -> list[Path]:
         return [] if self._folder is None else list(self._folder.glob(f"*{_TOKENS}"))
 
     def _shared(self, wanted: np.ndarray) -> list[tuple[int, Path]]:
         """How many first tokens every saved prefix has in common with `wanted`."""
-        return [(_common(_read(path), wanted), path) for path in self._saved()]
+        found = []
+        for path in self._saved():
+            tokens = _read(path)
+            if _name(tokens) == path.stem:
+                found.append((_common(tokens, wanted), path))
+            elif path.exists():  # else another process has just deleted it
+                self.warnings.append(f"{path}: its tokens are damaged; it is made again")
+                self._forget(path)
+        return found
 
     def _begins(self, path: Path, held: np.ndarray) -> bool:
         tokens = _read(path)
         return len(tokens) <= len(held) and _common(tokens, held) == len(tokens)
 
     def _forget(self, path: Path) -> None:
-        for file in (path, path.with_suffix(_CACHE)):
+        for file in (path.with_suffix(_TOKENS), path.with_suffix(_CACHE)):
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
 
@@ -114,6 +128,11 @@ def _read(path: Path) -> np.ndarray:
     except OSError:
         return np.zeros(0, dtype=np.int32)
     return np.frombuffer(data[: len(data) // 4 * 4], dtype=np.int32)
+
+
+def _name(tokens: np.ndarray) -> str:
+    """What the files of a prefix are called: tokens of another name are not its tokens."""
+    return hashlib.sha256(tokens.tobytes()).hexdigest()[:32]
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

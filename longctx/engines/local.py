@@ -23,7 +23,7 @@ from longctx.engines.base import (
 )
 from longctx.engines.clock import Clock
 from longctx.engines.generate import generate
-from longctx.engines.prompt import NOT_FOUND, messages
+from longctx.engines.prompt import NOT_FOUND, declines, messages
 from longctx.engines.selection import Selected, Selector
 from longctx.engines.shown import citation, cut_warning, heat_rows, passage
 from longctx.errors import DoesNotFitError, UsageError
@@ -199,8 +199,3 @@ class LocalEngine:
         dense = flops.dense(config, whole) + flops.dense(config, answered, whole)
         every = index(config.layers - 1, whole) + scoring * config.layers + reading
         return Compute(done, dense + flops.head(config, answered + 1), every)
-
-
-def declines(text: str) -> bool:
-    """Whether an answer says that the documents do not hold one."""
-    return NOT_FOUND.rstrip(".").lower() in text.lower()

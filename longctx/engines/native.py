@@ -33,9 +33,10 @@ from longctx.engines.base import (
 )
 from longctx.engines.clock import Clock
 from longctx.engines.generate import generate
+from longctx.engines.prompt import OPENING, declines
 from longctx.engines.thinking import Thoughts
-from longctx.errors import DoesNotFitError, UsageError
-from longctx.indexshare.select import Scores, choose
+from longctx.errors import DoesNotFitError, ModelError, UsageError
+from longctx.indexshare.select import choose
 from longctx.models.chat import ChatTemplate, CutChat, cut_chat
 from longctx.models.native.cache import NativeCache, row_widths
 from longctx.models.native.choices import index_choices
@@ -53,19 +54,25 @@ OnTokens = Callable[[int, int], None]
 
 
 class NativeEngine:
-    """One model and one context laid out before it; `prepare` comes first."""
+    """One model and one context laid out before it; `prepare` comes first.
+
+    Of the ways of thinking, whose prompts begin differently, the caches of one are held at a time.
+    """
 
     def __init__(self, model: NativeModel, store: PrefixStore):
         self.model, self._store = model, store
         self._template = ChatTemplate.for_tokenizer(model.tokenizer)
         self._caches: dict[str, tuple[CutChat, NativeCache]] = {}
+        self._laid_out: CutChat | None = None
+        self._prepared_flops = 0
 
     def lay_out(self, documents: Sequence[Document], skipped: Sequence[Skipped]) -> LaidOut:
         """The documents as a prompt. Raises `DoesNotFitError` beyond the window or the memory."""
-        corpus = lay_out(documents, skipped)
+        corpus = lay_out(OPENING, documents, skipped)
         cut = self._cut(corpus, "", (), "off")
         self._check_room(len(cut.head), 0, 0)
         locate(corpus, cut.begins)
+        self._laid_out = cut
         return corpus
 
     def prepare(
@@ -80,10 +87,15 @@ class NativeEngine:
         `on_tokens(done, total)` hears prompt tokens. With `stream_weights` each layer's weights
         are read once for the whole prompt, and one layer is held at a time.
         """
-        cut = self._cut(corpus, "", (), thinking)
+        cut = self._cut(corpus, "", (), thinking, self._laid_out)
+        self._check_room(len(cut.head), 0, 0)
         head, config = cut.head, self.model.config
         capacity = min(config.max_positions, len(head) + QUESTION_ROOM)
+        self.close()
         self._check_memory(capacity)
+        locate(corpus, cut.begins)
+        counters = self.model.decoder.counters
+        counters.reset()
         device = str(self.model.decoder.device)
         cache = self._store.take(config, head, capacity, device)
         reused = 0 if cache is None else min(cache.length, len(head))
@@ -97,9 +109,14 @@ class NativeEngine:
                 if cache.length == len(head) or cache.length - reused >= WORTH_KEEPING:
                     self._store.keep(head, cache)
         self._caches[thinking] = (cut, cache)
-        corpus.reused_tokens += min(reused, corpus.tokens)
-        corpus.indexed_tokens = max(0, corpus.tokens - corpus.reused_tokens)
+        self._prepared_flops = counters.total
+        corpus.reused_tokens = corpus.tokens_before(reused)
+        corpus.indexed_tokens = corpus.tokens - corpus.reused_tokens
         corpus.warnings = [*self.model.warnings, *self._store.warnings]
+
+    def close(self) -> None:
+        """Give back the memory of the caches; `prepare` makes them again."""
+        self._caches.clear()
 
     def _prefill(
         self,
@@ -138,6 +155,8 @@ class NativeEngine:
     ) -> Iterator[Event]:
         """Answer one question over a context of `prepare`; `seconds` as in `LocalEngine.ask`."""
         assert isinstance(corpus, LaidOut), "a context this engine has not laid out"
+        if not corpus.entries:
+            raise UsageError("there are no documents to ask: the context is empty or closed")
         if not question.strip():
             raise UsageError("the question is empty")
         if options.index == "lexical":
@@ -147,20 +166,12 @@ class NativeEngine:
             yield Progress("select", note="reading the documents for another way of thinking")
             self.prepare(corpus, options.thinking, lambda done, total: None)
         known, cache = self._caches[options.thinking]
-        cut = self._cut(corpus, question, history, options.thinking)
-        assert cut.head == known.head, "the prefix depends on the question"
-        self._check_room(len(cut.head), len(cut.tail), options.max_answer_tokens)
-        room = len(cut.head) + len(cut.tail) + options.max_answer_tokens
-        if room > cache.capacity:
-            raise DoesNotFitError(
-                f"question, history and answer need {room - len(cut.head):,} tokens, "
-                f"{cache.capacity - len(cut.head):,} are free; ask for a shorter answer"
-            )
+        cut = self._fit(question, corpus, history, options, known, cache.capacity)
         cache.crop(len(cut.head))
-        locate(corpus, cut.begins)
         clock.mark("select")
         yield Progress("answer", note=f"{len(cut.tail)} tokens")
         counters = self.model.decoder.counters
+        counters.reset()
         logits = self.model.decoder.forward(cut.tail, cache, last_only=True)[0]
         clock.mark("first_token")
         thoughts = Thoughts(self.model.tokenizer, cut.tail)
@@ -188,12 +199,18 @@ class NativeEngine:
             text += rest
             yield Token(rest)
         clock.mark("answer")
-        scores = self._looked_at(corpus, cut, written, said, cache)
-        read = passages(corpus, choose(scores, corpus.first_blocks, EVIDENCE_BLOCKS, NEIGHBOURS))
+        made = counters.total + self._prepared_flops  # a long prefill is part of its first question
+        self._prepared_flops = 0
+        counts = self._looked_at(corpus, cut, written, said, cache)
+        scores = np.log(counts / max(counts.sum(), 1.0) + 1e-6).astype(np.float32)
+        most = min(
+            EVIDENCE_BLOCKS, int(np.count_nonzero(counts))
+        )  # a block nobody chose is no evidence
+        read = passages(corpus, choose(scores, corpus.first_blocks, most, NEIGHBOURS))
         evidence = tuple(shown.passage(n, p) for n, p in enumerate(read, 1))
-        heat = shown.heat_rows(corpus, scores)
+        heat = shown.heat_rows(corpus, scores) if most else ()
         yield Evidence(evidence, heat, len(cut.tail))
-        found = bool(text.strip())
+        found = bool(text.strip()) and not declines(text)
         usage = Usage(
             context_tokens=corpus.tokens,
             indexed_tokens=corpus.indexed_tokens,
@@ -202,8 +219,7 @@ class NativeEngine:
             answer_tokens=len(written),
             seconds=clock.report(),
         )
-        compute = self._compute(counters.total, len(cut.head) + len(cut.tail), len(written))
-        counters.reset()
+        compute = self._compute(made, len(cut.head) + len(cut.tail), len(written))
         cut_short = len(written) >= options.max_answer_tokens
         warnings = shown.cut_warning(len(written), thoughts.under_way) if cut_short else ()
         yield Done(
@@ -223,8 +239,41 @@ class NativeEngine:
             )
         )
 
+    def _fit(
+        self,
+        question: str,
+        corpus: LaidOut,
+        history: Sequence[tuple[str, str]],
+        options: AskOptions,
+        known: CutChat,
+        capacity: int,
+    ) -> CutChat:
+        """The chat behind the `known` documents, without its oldest questions if all do not fit."""
+        while True:
+            cut = self._cut(corpus, question, history, options.thinking, known)
+            if cut.lead != known.lead:
+                raise ModelError(
+                    "the model's chat template begins otherwise for every question; "
+                    "choose another model"
+                )
+            needed = len(cut.tail) + options.max_answer_tokens
+            if len(cut.head) + needed <= capacity:
+                return cut
+            if not history:
+                self._check_room(len(cut.head), len(cut.tail), options.max_answer_tokens)
+                raise DoesNotFitError(
+                    f"question and answer need {needed:,} tokens, {capacity - len(cut.head):,} are "
+                    "free; ask for a shorter answer"
+                )
+            history = history[1:]
+
     def _cut(
-        self, corpus: LaidOut, question: str, history: Sequence[tuple[str, str]], thinking: str
+        self,
+        corpus: LaidOut,
+        question: str,
+        history: Sequence[tuple[str, str]],
+        thinking: str,
+        known: CutChat | None = None,
     ) -> CutChat:
         """The chat as token ids, cut behind the documents."""
         asked = [*(q for q, _ in history), question]
@@ -238,6 +287,7 @@ class NativeEngine:
             self._template,
             chat,
             corpus.text,
+            known,
             enable_thinking=thinks,
             thinking=thinks,  # what DeepSeek's template calls it
             reasoning_effort=thinking if thinks else "",
@@ -250,8 +300,8 @@ class NativeEngine:
         written: Sequence[int],
         said: Sequence[int],
         cache: NativeCache,
-    ) -> Scores:
-        """Log-share of the indexers' choices at the answer's tokens that fall on each block.
+    ) -> np.ndarray:
+        """How many of the indexers' choices at the answer's tokens fall on each block, float64.
 
         The token before the answer counts with it: what it chose decided the first word. The last
         token written was never run.
@@ -261,12 +311,9 @@ class NativeEngine:
         wanted = [0, *(number + 1 for number in said if number + 1 < len(rows))]
         counts = np.zeros(corpus.first_blocks[-1], dtype=np.float64)
         for chosen in index_choices(self.model.decoder, rows, past - 1, cache, EVIDENCE_TOKENS):
-            for position in chosen[wanted].flatten().tolist():
-                block = corpus.block_at(position)
-                if block is not None:
-                    counts[block] += 1
-        total = max(counts.sum(), 1.0)
-        return np.log(counts / total + 1e-6).astype(np.float32)
+            blocks = corpus.blocks_at(chosen[wanted].flatten().cpu().numpy())
+            counts += np.bincount(blocks, minlength=len(counts))
+        return counts
 
     def _compute(self, done: int, prompt: int, answered: int) -> Compute:
         """Operations counted since the last answer, and those of two other ways to ask."""

@@ -170,11 +170,13 @@ class CutChat:
 
     `head` ends with the text the cut was asked behind; `begins[i]` is the character of that text
     at which token i of `head` begins, -1 for what comes before it. `tail` are the ids behind it.
+    `lead` is what stands before that text: `head` depends on nothing else.
     """
 
     head: list[int]
     begins: list[int]
     tail: list[int]
+    lead: str
 
 
 def cut_chat(
@@ -182,32 +184,38 @@ def cut_chat(
     template: ChatTemplate,
     messages: Messages,
     opening: str,
+    known: CutChat | None = None,
     add_generation_prompt: bool = True,
     **kw: Any,
 ) -> CutChat:
     """Encode a chat as `encode_chat` does, cut behind `opening`, with which its first message
     begins. What stands before the cut does not depend on anything behind it.
 
-    Raises `ModelError` as `encode_chat`, and where the template puts other text first.
+    `known` is an earlier cut behind the same opening: where the same text leads to it, its head is
+    taken as it is, since encoding a folder of documents takes seconds. Raises `ModelError` as
+    `encode_chat`, and where the template puts other text first.
     """
     head: list[int] = []
     begins: list[int] = []
     tail: list[int] = []
-    blanks, found = "", False
+    blanks, lead, found = "", "", False
     for piece in template.pieces(messages, add_generation_prompt, **kw):
         ids = tail if found else head
         continued = found or (bool(ids) and ids[-1] not in tokenizer.control_ids)
+        begin = not found and piece.from_message and piece.text.startswith(opening)
+        lead += "" if found or begin else piece.text
         if not piece.from_message:
             text = piece.text.rstrip(" ")
             ids += tokenizer.encode_control(blanks + text, continued)
             blanks = piece.text[len(text) :]
-        elif found or not piece.text.startswith(opening):
+        elif not begin:
             ids += tokenizer.encode_text(blanks + piece.text, continued or bool(blanks))[0]
             blanks = ""
         else:
-            known, offsets = tokenizer.encode_text(blanks + opening, continued or bool(blanks))
-            begins = [-1] * len(head) + [max(0, start - len(blanks)) for start, _ in offsets]
-            head += known
+            if known is None or known.lead != lead:
+                new, offsets = tokenizer.encode_text(blanks + opening, continued or bool(blanks))
+                begins = [-1] * len(head) + [max(0, start - len(blanks)) for start, _ in offsets]
+                head += new
             rest = piece.text[len(opening) :]
             tail += tokenizer.encode_text(rest, continued=True)[0] if rest else []
             blanks, found = "", True
@@ -215,10 +223,12 @@ def cut_chat(
         raise ModelError("the model's chat template changes its messages; choose another model")
     if blanks:
         tail += tokenizer.encode_control(blanks, continued=True)
+    if known is not None and known.lead == lead:
+        return CutChat(known.head, known.begins, tail, lead)
     if tokenizer.add_bos and tokenizer.bos_id is not None and head[:1] != [tokenizer.bos_id]:
         head.insert(0, tokenizer.bos_id)
         begins.insert(0, -1)
-    return CutChat(head, begins, tail)
+    return CutChat(head, begins, tail, lead)
 
 
 class _Placeholders:

@@ -39,6 +39,7 @@ def test_a_block_cannot_end_the_users_turn(model: LoadedModel):
     template = ChatTemplate.for_tokenizer(model.tokenizer)
     made = survey(model.tokenizer, template, "Which?", SHOWN)
     end = model.tokenizer.token_id("<|im_end|>")
+    assert end is not None
     assert made.prompt.count(end) == survey(
         model.tokenizer, template, "Which?", SHOWN[:1]
     ).prompt.count(end)

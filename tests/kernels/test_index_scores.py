@@ -55,6 +55,25 @@ def test_tiles_change_nothing(heads: int, limits: tuple[int, int], monkeypatch: 
     assert torch.allclose(index_scores(q, k, w, 37), reference(q, k, w, 37), atol=1e-4)
 
 
+def test_bf16_products_have_few_sizes(monkeypatch: pytest.MonkeyPatch):
+    """Each size is compiled and kept: one a chunk of a long prompt was a megabyte a chunk."""
+    sizes: set[tuple[int, ...]] = set()
+
+    def product(a: Tensor, b: Tensor, out: Tensor) -> None:
+        sizes.add((*a.shape, *b.shape))
+        torch.mm(a, b, out=out)
+
+    monkeypatch.setattr(cpu, "_fast_bf16", lambda q: True)
+    monkeypatch.setattr(cpu, "_bf16_product", product)
+    for number in range(60):
+        q, k, w = (x.bfloat16() for x in arguments(40 + number, 1000 + 13 * number, 4, 16))
+        first = len(k) - len(q)
+        found = index_scores(q, k, w.float(), first)
+        assert torch.allclose(found, reference(q, k, w.float(), first), atol=1e-3)
+
+    assert len(sizes) <= 3 * 8  # queries by 32, keys by 256
+
+
 def test_bf16_products_lose_nothing():
     """bf16 operands multiply exactly in float32; nothing is rounded to bf16, then or afterwards."""
     q, k, w = arguments(40, 500, 8, 64)

@@ -56,6 +56,46 @@ def test_rows_taken_together_change_nothing(limit: int, monkeypatch: pytest.Monk
     assert index_select(scores, 17).equal(reference(scores, 17))
 
 
+@pytest.mark.parametrize("k", [1, 8, 100])
+@pytest.mark.parametrize("kind", ["normal", "ties", "rising", "falling", "plateau", "sparse"])
+def test_long_rows_are_sampled_and_exact(kind: str, k: int):
+    """Also where the sample misleads: the best scores are where it does not look, or all in it."""
+    scores = random_scores(6, 4000)
+    if kind == "ties":
+        scores = scores.mul(4).round()
+    elif kind in ("rising", "falling"):
+        scores = scores.sort(descending=kind == "falling").values
+    elif kind == "plateau":
+        scores = scores.clamp(min=0.5)
+    elif kind == "sparse":  # one row holds its best between the sampled columns, one in them
+        scores[1, 1 :: cpu.STRIDE] += 100
+        scores[2, :: cpu.STRIDE] += 100
+        scores[3, 50:] = -INF
+        scores[4] = -INF
+
+    assert index_select(scores, k).equal(reference(scores, k))
+
+
+def test_long_rows_are_not_partitioned_whole(monkeypatch: pytest.MonkeyPatch):
+    widths: list[int] = []
+    whole = cpu._select
+    monkeypatch.setattr(
+        cpu, "_select", lambda scores, k: widths.append(scores.shape[1]) or whole(scores, k)
+    )
+
+    index_select(random_scores(8, 20_000), 64)
+
+    assert max(widths) < 1000
+
+
+def test_one_nan_in_a_long_row_is_refused():
+    for column in (0, 17, 3999):
+        scores = random_scores(4, 4000)
+        scores[2, column] = float("nan")
+        with pytest.raises(FloatingPointError, match="NaN"):
+            index_select(scores, 3)
+
+
 def test_a_plateau_of_zeros_fills_up_from_the_front():
     scores = random_scores(50, 400).clamp(min=0)
 
@@ -80,9 +120,10 @@ def test_fewer_keys_than_asked_for():
 
 
 def test_a_part_of_a_wider_buffer():
-    wide = random_scores(5, 60)
+    for width, part in ((60, 45), (5000, 4000)):
+        wide = random_scores(5, width)
 
-    assert index_select(wide[:, :45], 7).equal(reference(wide[:, :45].clone(), 7))
+        assert index_select(wide[:, :part], 7).equal(reference(wide[:, :part].clone(), 7))
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])

@@ -98,9 +98,15 @@ def gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_gguf(tmp_path / "tiny.gguf", model, GGMLQuantizationType.Q4_0)
 
 
+def loaded(file: Path, packed: bool = True) -> LoadedModel:
+    model = load(str(file), device="cpu", dtype="bfloat16", packed=packed)
+    assert isinstance(model, LoadedModel)
+    return model
+
+
 @pytest.fixture
 def model(gguf_file: Path) -> LoadedModel:
-    return load(str(gguf_file), device="cpu", dtype="bfloat16")
+    return loaded(gguf_file)
 
 
 def steps(decoder: Decoder, ids: list[int], prompt: int) -> tuple[Tensor, Tensor]:
@@ -111,7 +117,7 @@ def steps(decoder: Decoder, ids: list[int], prompt: int) -> tuple[Tensor, Tensor
 
 
 def test_only_decoding_is_packed(model: LoadedModel, gguf_file: Path):
-    plain = load(str(gguf_file), device="cpu", dtype="bfloat16", packed=False)
+    plain = loaded(gguf_file, packed=False)
     ids = token_ids(40)
 
     prompt, decoded = steps(model.decoder, ids, 30)
@@ -139,6 +145,7 @@ def test_a_second_start_maps_the_file(model: LoadedModel, gguf_file: Path):
         str(gguf_file), device="cpu", dtype="bfloat16", progress=lambda what, *_: heard.append(what)
     )
 
+    assert isinstance(again, LoadedModel)
     assert again.decoder.packed
     assert heard == []
     assert (model.folder / PACKED_FILE).stat().st_ino == before.st_ino
@@ -186,7 +193,7 @@ def test_a_full_disk_leaves_decoding_as_it_was(gguf_file: Path, monkeypatch: pyt
 
     monkeypatch.setattr(packing, "check_free", full)
 
-    model = load(str(gguf_file), device="cpu", dtype="bfloat16")
+    model = loaded(gguf_file)
 
     assert model.decoder.packed is None
     assert not (model.folder / PACKED_FILE).exists()
@@ -195,6 +202,7 @@ def test_a_full_disk_leaves_decoding_as_it_was(gguf_file: Path, monkeypatch: pyt
 def test_float32_is_never_packed(gguf_file: Path):
     model = load(str(gguf_file), device="cpu", dtype="float32")
 
+    assert isinstance(model, LoadedModel)
     assert model.decoder.packed is None
     assert not (model.folder / PACKED_FILE).exists()
 

@@ -40,7 +40,9 @@ def file() -> Path:
 def ours(file: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LONGCTX_HOME", str(tmp_path_factory.mktemp("home")))  # convert it afresh
-        return load(str(file), device="cpu", dtype="float32")
+        model = load(str(file), device="cpu", dtype="float32")
+        assert isinstance(model, LoadedModel)
+        return model
 
 
 @pytest.fixture(scope="module")
