@@ -23,10 +23,11 @@ from longctx.engines.base import (
 )
 from longctx.engines.clock import Clock
 from longctx.engines.generate import generate
+from longctx.engines.opening import Opening
 from longctx.engines.prompt import NOT_FOUND, declines, messages
 from longctx.engines.selection import Selected, Selector
 from longctx.engines.shown import citation, cut_warning, heat_rows, passage
-from longctx.errors import DoesNotFitError, UsageError
+from longctx.errors import DoesNotFitError, ModelError, UsageError
 from longctx.indexshare.recall import Recall
 from longctx.models.chat import ChatTemplate, encode_chat
 from longctx.models.decoder import KVCache
@@ -42,7 +43,15 @@ class LocalEngine:
         self.template = ChatTemplate.for_tokenizer(model.tokenizer)
         self.selector = Selector(model, recall, self.template)
         self.stop = frozenset(model.tokenizer.eos_ids) | frozenset(model.config.eos_ids)
+        self._opening = Opening(model.decoder, self._always())
         self._decline = model.tokenizer.encode_text(NOT_FOUND)[0][0]
+
+    def _always(self) -> list[int]:
+        """Token ids every reading prompt begins with, none where the template allows no such."""
+        try:
+            return encode_chat(self.model.tokenizer, self.template, messages("", ())[:-1], False)
+        except ModelError:
+            return []
 
     def select(self, question: str, corpus: Corpus, kind: str = "hybrid") -> Selected:
         """Choose what to read; see `Selector.select`."""
@@ -84,7 +93,8 @@ class LocalEngine:
         yield Evidence(evidence, rows, len(prompt))
         decoder = self.model.decoder
         cache = decoder.new_cache(len(prompt) + options.max_answer_tokens)
-        logits = decoder.forward(prompt, cache, last_only=True)[0]
+        held, known = self._opening.fill(cache, prompt)
+        logits = decoder.forward(prompt[held:], cache, last_only=True)[0]
         clock.mark("first_token")
         text, count = "", 0
         for token, piece in self._answer(cache, logits, options):
@@ -112,7 +122,7 @@ class LocalEngine:
                 citations=tuple(citation(c) for c in cited),
                 skipped=tuple({"path": s.path, "reason": s.reason} for s in corpus.skipped),
                 usage=usage,
-                compute=self.compute(corpus, selected, usage),
+                compute=self.compute(corpus, selected, usage, known),
                 heat=rows,
                 warnings=cut_warning(count, options.max_answer_tokens),
             )
@@ -171,8 +181,10 @@ class LocalEngine:
                     "ask for a shorter answer or choose another model"
                 )
 
-    def compute(self, corpus: Corpus, selected: Selected, usage: Usage) -> Compute:
+    def compute(self, corpus: Corpus, selected: Selected, usage: Usage, known: int = 0) -> Compute:
         """Operations of this question, and of two other ways to ask it of the same context.
+
+        `known` tokens of the prompt were computed for a question before.
 
         Dense: the whole context through every layer with causal attention. Every-layer index: as
         recall does it, but each layer indexes for itself, so the context passes through them all.
@@ -180,7 +192,7 @@ class LocalEngine:
         config, profile = self.model.config, self.recall.profile
         sinks, question_tokens = self.recall.sinks, selected.question_tokens
         context, answered = corpus.tokens, usage.answer_tokens
-        reading = flops.dense(config, usage.read_tokens) + flops.dense(
+        reading = flops.dense(config, usage.read_tokens - known, known) + flops.dense(
             config, answered, usage.read_tokens
         )
         reading += flops.head(config, answered + 1)

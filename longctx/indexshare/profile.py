@@ -48,8 +48,8 @@ class Profile:
     neighbours: int = 1
     decline_margin: float = 0.0
     rerank_heads: tuple[LeaderHead, ...] = ()
-    candidates: int = 128
-    rerank_blocks: int = 12
+    candidates: int = 96
+    rerank_blocks: int = 14
     first_weight: float = 0.2
     measured: dict[str, Any] = field(default_factory=dict)
     version: int = PROFILE_VERSION

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from contexts.samples import document
 
 from engines.test_answer import check_keys
@@ -360,3 +361,33 @@ def test_words_alone_never_ask_the_model(model: LoadedModel, monkeypatch: pytest
     usage = Usage(corpus.tokens, corpus.tokens, 0, 100, 5, {})
     reading = flops.dense(model.config, 105) + flops.head(model.config, 6)
     assert engine.compute(corpus, selected, usage).flops == reading
+
+
+def test_what_every_prompt_begins_with_is_computed_once(model: LoadedModel):
+    engine = engine_of(model)
+    corpus = held(engine, TEXTS)
+
+    first = finished(list(engine.ask(QUESTION, corpus, SHORT)))
+    corpus.all_reused()
+    second = finished(list(engine.ask(QUESTION, corpus, SHORT)))
+
+    assert second.answer == first.answer
+    opening = engine._opening.tokens
+    assert len(opening) > 100
+    saved = flops.dense(model.config, len(opening))
+    indexed = flops.leader(
+        model.config, PROFILE.leader, corpus.tokens, PROFILE.window, engine.recall.sinks
+    )
+    assert first.compute.flops - second.compute.flops == saved + indexed
+
+
+def test_an_opening_another_prompt_lacks_is_left_out(model: LoadedModel):
+    engine = engine_of(model)
+    cache = model.decoder.new_cache(2000)
+    assert engine._opening.fill(cache, [1, 2, 3]) == (0, 0)
+    assert cache.length == 0
+    prompt = [*engine._opening.tokens, 5, 6]
+    size, known = engine._opening.fill(cache, prompt)
+    assert (size, known) == (len(prompt) - 2, 0)
+    with_it = model.decoder.forward(prompt[size:], cache)
+    assert torch.allclose(with_it, model.decoder.forward(prompt)[size:], atol=1e-4)
