@@ -14,7 +14,13 @@ from longctx.errors import DoesNotFitError, ModelError
 from longctx.models.config import ModelConfig, read_config
 from longctx.models.decoder import Decoder
 from longctx.models.device import pick_device, pick_dtype, prepare_process
-from longctx.models.native.loaded import NativeModel, is_native, load_folder
+from longctx.models.native.loaded import (
+    NativeModel,
+    is_native,
+    is_native_gguf,
+    load_folder,
+    load_gguf,
+)
 from longctx.models.packed import packed_products
 from longctx.models.sources import Progress, silent
 from longctx.models.tokenizer import TextTokenizer
@@ -71,6 +77,9 @@ def load(
     precision = pick_dtype(dtype, where)
     prepare_process()
     resolved = resolve(name_or_path, progress=progress or silent)
+    if resolved.kind == "gguf" and is_native_gguf(resolved.path):
+        digest = _file_digest(resolved.path, resolved.sha256, precision)
+        return load_gguf(resolved.name, resolved.path, digest, precision, where)
     if resolved.kind == "gguf":
         folder = converted_folder(
             resolved.path,
@@ -141,3 +150,10 @@ def _digest(folder: Path, sha256: str | None, dtype: torch.dtype) -> str:
         except OSError as error:
             raise ModelError(f"{folder}: cannot read {name} ({error.strerror})") from None
     return hashlib.sha256("\n".join(identity).encode()).hexdigest()
+
+
+def _file_digest(file: Path, sha256: str | None, dtype: torch.dtype) -> str:
+    """Identify a file by its hash where it is known, else by name, size and time."""
+    stat = file.stat()
+    content = sha256 or f"{file.name} {stat.st_size} {stat.st_mtime_ns}"
+    return hashlib.sha256(f"{dtype}\n{content}".encode()).hexdigest()

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from longctx.errors import DoesNotFitError, ModelError
+from longctx.models.gguf_header import read_header
 from longctx.models.native.config import NATIVE_FAMILIES, NativeConfig, parse_native_config
 from longctx.models.native.decoder import NativeDecoder
 from longctx.models.native.streaming import StreamedWeights
 from longctx.models.tokenizer import TextTokenizer
 from longctx.models.weights.native import NativeSource
+from longctx.models.weights.native_gguf import NativeGGUFSource
+from longctx.models.weights.native_gguf_config import MODEL_TYPES
 from longctx.models.weights.native_names import tensor_shapes
 
 GENERATION_FILE = "generation_config.json"
@@ -105,13 +108,39 @@ def load_folder(
             f"the model's weights take {size / 1e9:.1f} GB, the GPU has {memory / 1e9:.1f} GB; "
             "run it with --device cpu, or on a server"
         )
+    tokenizer = TextTokenizer.from_directory(folder)
+    generation = read_generation(folder, config, tokenizer)
+    return _assembled(name, digest, config, source, tokenizer, folder, generation, device)
+
+
+def load_gguf(name: str, file: Path, digest: str, dtype: torch.dtype, device: str) -> NativeModel:
+    """Load a GGUF file of an IndexShare family; its weights stay quantised in the mapped file.
+
+    Raises `ModelError` for a file that is not whole or of another architecture.
+    """
+    source = NativeGGUFSource(file, dtype, device)
+    config = parse_native_config(source.config)
+    tokenizer = TextTokenizer.from_gguf(file)
+    generation = Generation(frozenset({*config.eos_ids, *tokenizer.eos_ids}))
+    return _assembled(name, digest, config, source, tokenizer, file.parent, generation, device)
+
+
+def _assembled(
+    name: str,
+    digest: str,
+    config: NativeConfig,
+    source: NativeSource | NativeGGUFSource,
+    tokenizer: TextTokenizer,
+    folder: Path,
+    generation: Generation,
+    device: str,
+) -> NativeModel:
     config.check_schedule(source.names())
     unexpected = source.check_names(tensor_shapes(config))
     warnings = []
     if unexpected:
         more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
         warnings.append(f"{name}: tensor {unexpected[0]}{more} in its files is not used")
-    tokenizer = TextTokenizer.from_directory(folder)
     return NativeModel(
         name=name,
         digest=digest,
@@ -119,9 +148,15 @@ def load_folder(
         source=source,
         tokenizer=tokenizer,
         folder=folder,
-        generation=read_generation(folder, config, tokenizer),
+        generation=generation,
         warnings=tuple(warnings),
     )
+
+
+def is_native_gguf(file: Path) -> bool:
+    """Whether a GGUF file is of an architecture with an indexer of its own."""
+    about = read_header(file, ("general.architecture",))
+    return about.get("general.architecture") in MODEL_TYPES
 
 
 def read_generation(folder: Path, config: NativeConfig, tokenizer: TextTokenizer) -> Generation:

@@ -13,8 +13,11 @@ from native_checkpoints import EXPECTED, rows, stored
 from native_gguf_samples import write_gguf
 
 from longctx.errors import ModelError
+from longctx.models.loaded import load
 from longctx.models.native.config import parse_native_config
+from longctx.models.native.loaded import NativeModel
 from longctx.models.native.synth import Sizes, preset, write_checkpoint
+from longctx.models.tokenizer import TextTokenizer
 from longctx.models.weights import native_gguf
 from longctx.models.weights.native_gguf import NativeGGUFSource
 from longctx.models.weights.native_names import tensor_shapes
@@ -203,3 +206,22 @@ def test_other_architectures_and_damaged_files(tmp_path, weights):
     cut.write_bytes(other.read_bytes()[:-1000])
     with pytest.raises(ModelError, match="cut short"):
         NativeGGUFSource(cut, F32)
+
+
+def test_a_file_loads_as_the_checkpoint_it_was_made_from(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "model"
+    write_checkpoint(CONFIG, folder, seed=2, dtype=F32)
+    path = write_gguf(tmp_path / "m.gguf", CONFIG, stored(folder))
+    # The file holds no vocabulary: what reads those has its own tests.
+    monkeypatch.setattr(
+        TextTokenizer, "from_gguf", lambda file: TextTokenizer.from_directory(folder)
+    )
+    ids = list(range(3, 60))
+
+    ours = load(str(path), device="cpu", dtype="float32")
+    theirs = load(str(folder), device="cpu", dtype="float32")
+
+    assert isinstance(ours, NativeModel)
+    assert torch.equal(ours.forward(ids), theirs.forward(ids))
+    assert {7, 9} <= ours.generation.stop_ids
+    assert ours.digest != theirs.digest
