@@ -133,12 +133,16 @@ class LocalEngine:
     ) -> Iterator[tuple[int, str]]:
         """Yield `(tokens, text)` pieces of the answer after a prompt that gave `logits` `[vocab]`.
 
-        Small models rather invent than decline, so the answer is declined when the words that
-        decline come within the profile's margin of the likeliest beginning.
+        Whether to answer is the profile's to say, not the first word's: with other excerpts around
+        the same passage a small model's wish to decline comes and goes.
         """
-        if self._decline_margin(logits) > self.recall.profile.decline_margin:
+        margin = self._decline_margin(logits)
+        if margin > self.recall.profile.decline_margin:
             yield 0, NOT_FOUND
             return
+        if margin > 0:
+            logits = logits.clone()
+            logits[self._decline] = float("-inf")
         streamer = Streamer(self.model.tokenizer)
         settings = (options.max_answer_tokens, options.temperature, options.seed)
         for token, _ in generate(self.model.decoder, cache, logits, self.stop, *settings):

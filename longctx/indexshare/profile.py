@@ -33,7 +33,7 @@ class Profile:
     """Settings of recall for one model; token counts unless a name says otherwise.
 
     `decline_margin`: an answer is declined when the log-odds of the words that decline, against
-    the likeliest other beginning, are above it; 0 leaves it to the model.
+    the likeliest other beginning, are above it, and otherwise not; 0 leaves it to the model.
     """
 
     model: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from contexts.samples import document
 
 from engines.tiny_model import PROFILE
@@ -47,3 +48,21 @@ def test_beyond_it_the_model_speaks(model: LoadedModel, margin: float):
 
     assert found.usage.answer_tokens == 6
     assert NOT_FOUND not in said
+
+
+@pytest.mark.parametrize(("threshold", "declined"), [(0.25, False), (0.15, True)])
+def test_a_wish_to_decline_below_the_margin_is_passed_over(
+    model: LoadedModel, threshold: float, declined: bool
+):
+    profile = replace(PROFILE, decline_margin=threshold)
+    recall = Recall(model.decoder, profile, model.tokenizer.encode_text(profile.preamble)[0])
+    engine = LocalEngine(model, recall)
+    logits = torch.full((model.config.vocab,), -5.0)
+    logits[engine._decline], logits[40] = 2.2, 2.0
+    cache = model.decoder.new_cache(8)
+
+    pieces = list(engine._answer(cache, logits, AskOptions(max_answer_tokens=1)))
+
+    said = "".join(text for _, text in pieces)
+    assert (said == NOT_FOUND) is declined
+    assert declined or said == model.tokenizer.decode([40])
