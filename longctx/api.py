@@ -18,7 +18,7 @@ from longctx.documents.reasons import EMPTY, reason_kind
 from longctx.documents.sanitize import is_blank
 from longctx.engines.base import Answer, AskOptions, Done, Event, OnProgress, Progress
 from longctx.engines.local import LocalEngine
-from longctx.engines.native import NativeEngine
+from longctx.engines.native import NativeEngine, refuse_words_alone
 from longctx.engines.selection import INDEX_KINDS
 from longctx.errors import LongctxError, UsageError
 from longctx.indexshare.profile import Profile, find_profile, own_profile_path
@@ -233,8 +233,7 @@ def _native(
     seconds: dict[str, float],
 ) -> Context:
     """A context whose documents are prefilled as the prompt of a model with its own indexer."""
-    if index == "lexical":
-        raise UsageError("a model with its own indexer cannot search by words; drop --index")
+    refuse_words_alone(index)
     started = time.perf_counter()
     kept = PrefixStore.default(model.digest) if store else PrefixStore(None, model.digest)
     engine = NativeEngine(model, kept)

@@ -38,11 +38,13 @@ from longctx.engines.thinking import Thoughts
 from longctx.errors import DoesNotFitError, ModelError, UsageError
 from longctx.indexshare.select import choose
 from longctx.models.chat import ChatTemplate, CutChat, cut_chat
+from longctx.models.loaded import memory_total
 from longctx.models.native.cache import NativeCache, row_widths
 from longctx.models.native.choices import index_choices
 from longctx.models.native.loaded import NativeModel
 from longctx.models.native.streaming import stream_prefill
 from longctx.models.token_stream import Streamer
+from longctx.paths import cache_dir, ensure
 
 QUESTION_ROOM = 16_384  # tokens kept for question, history and answer, as far as the window goes
 PREFILL_TOKENS = 512  # between two reports of progress
@@ -159,8 +161,7 @@ class NativeEngine:
             raise UsageError("there are no documents to ask: the context is empty or closed")
         if not question.strip():
             raise UsageError("the question is empty")
-        if options.index == "lexical":
-            raise UsageError("a model with its own indexer cannot search by words; drop --index")
+        refuse_words_alone(options.index)
         clock = Clock(seconds or {})
         if options.thinking not in self._caches:
             yield Progress("select", note="reading the documents for another way of thinking")
@@ -203,9 +204,8 @@ class NativeEngine:
         self._prepared_flops = 0
         counts = self._looked_at(corpus, cut, written, said, cache)
         scores = np.log(counts / max(counts.sum(), 1.0) + 1e-6).astype(np.float32)
-        most = min(
-            EVIDENCE_BLOCKS, int(np.count_nonzero(counts))
-        )  # a block nobody chose is no evidence
+        chosen = int(np.count_nonzero(counts))  # a block nobody chose is no evidence
+        most = min(EVIDENCE_BLOCKS, chosen)
         read = passages(corpus, choose(scores, corpus.first_blocks, most, NEIGHBOURS))
         evidence = tuple(shown.passage(n, p) for n, p in enumerate(read, 1))
         heat = shown.heat_rows(corpus, scores) if most else ()
@@ -220,8 +220,6 @@ class NativeEngine:
             seconds=clock.report(),
         )
         compute = self._compute(made, len(cut.head) + len(cut.tail), len(written))
-        cut_short = len(written) >= options.max_answer_tokens
-        warnings = shown.cut_warning(len(written), thoughts.under_way) if cut_short else ()
         yield Done(
             Answer(
                 answer=text.strip(),
@@ -235,7 +233,9 @@ class NativeEngine:
                 usage=usage,
                 compute=compute,
                 heat=heat,
-                warnings=warnings,
+                warnings=shown.cut_warning(
+                    len(written), options.max_answer_tokens, thoughts.under_way
+                ),
             )
         )
 
@@ -336,8 +336,6 @@ class NativeEngine:
             )
 
     def _check_memory(self, capacity: int) -> None:
-        from longctx.models.loaded import memory_total
-
         config = self.model.config
         entry, key = row_widths(config, "bf16")
         numbers = config.layers * entry + config.full.count(True) * key
@@ -350,7 +348,11 @@ class NativeEngine:
             )
 
 
-def _spill_root() -> Path:
-    from longctx.paths import cache_dir, ensure
+def refuse_words_alone(index: str) -> None:
+    """Raise `UsageError` for the one kind of index a model with its own indexer cannot have."""
+    if index == "lexical":
+        raise UsageError("a model with its own indexer cannot search by words; drop --index")
 
+
+def _spill_root() -> Path:
     return ensure(cache_dir() / "spill")

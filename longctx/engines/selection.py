@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,8 @@ from longctx.errors import DoesNotFitError, UsageError
 from longctx.indexshare.lexical import bm25, document_bm25, question_terms
 from longctx.indexshare.recall import Recall
 from longctx.indexshare.rerank import block_shares
-from longctx.indexshare.select import Scores, choose, fuse, log_softmax
-from longctx.indexshare.survey import Shown, survey
+from longctx.indexshare.select import Scores, best, choose, fuse, log_softmax
+from longctx.indexshare.survey import listed, survey
 from longctx.models.chat import ChatTemplate
 from longctx.models.loaded import LoadedModel
 
@@ -84,7 +83,14 @@ class Selector:
         """Score the best blocks again, -inf for the others; and the tokens read for it."""
         profile = self.recall.profile
         chosen = self.candidates(scores, question_tokens)
-        made = survey(self.model.tokenizer, self.template, question, _shown(corpus, chosen))
+
+        def read(document: int, block: int) -> tuple[str, str]:
+            entry = corpus.entries[document]
+            start, end = entry.characters(block, block)
+            return entry.document.path, entry.document.text[start:end]
+
+        shown = listed(chosen, corpus.first_blocks, read)
+        made = survey(self.model.tokenizer, self.template, question, shown)
         heads = [(head.layer, head.head) for head in profile.rerank_heads]
         shares = block_shares(self.model.decoder, made, heads).numpy()
         weights = np.array([head.weight for head in profile.rerank_heads], dtype=np.float32)
@@ -98,17 +104,4 @@ class Selector:
         profile = self.recall.profile
         room = self.model.config.max_positions - question_tokens - 256
         most = min(profile.candidates, room // (profile.block + SPARE_TOKENS))
-        order = np.argsort(-scores, kind="stable")[: max(1, most)]
-        return sorted(int(block) for block in order)
-
-
-def _shown(corpus: Corpus, blocks: Sequence[int]) -> list[Shown]:
-    first, found, before = corpus.first_blocks, [], -2
-    for block in blocks:
-        number = int(np.searchsorted(first, block, side="right")) - 1
-        entry, inside = corpus.entries[number], block - first[number]
-        start, end = entry.characters(inside, inside)
-        text = entry.document.text[start:end]
-        found.append(Shown(entry.document.path, text, inside > 0 and block == before + 1))
-        before = block
-    return found
+        return best(scores, max(1, most))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longctx.indexshare.features import Features, measure
+from longctx.indexshare.fitting import fit_weights, passage_loss
 from longctx.indexshare.profile import LeaderHead, Profile
 from longctx.indexshare.questions import CalibrationQuestion
 from longctx.indexshare.second_look import choose_heads, listen
@@ -182,28 +183,17 @@ def fit_loss(features: Features, heads: Sequence[tuple[int, int]], where: np.nda
     return _fit(features, heads, where, steps=50)[1]
 
 
-@torch.enable_grad()
 def _fit(
     features: Features, heads: Sequence[tuple[int, int]], where: np.ndarray, steps: int
 ) -> tuple[np.ndarray, float]:
-    inputs = features.of(heads)[torch.from_numpy(where)].float()
-    target = features.target[torch.from_numpy(where)]
+    rows = torch.from_numpy(where)
+    inputs, target = features.of(heads)[rows].float(), features.target[rows]
     kinds = [kind for kind, inside in zip(features.kinds, where, strict=True) if inside]
-    share = torch.tensor([1.0 / kinds.count(kind) for kind in kinds])
-    share /= share.sum()
-    weights = torch.full((len(heads),), 0.1, requires_grad=True)
-    optimiser = torch.optim.Adam([weights], lr=0.06)
-    loss: Tensor = torch.zeros(())
-    for _ in range(steps):
-        scores = torch.einsum("h,nhb->nb", weights, inputs).log_softmax(dim=-1)
-        right = scores.masked_fill(~target, float("-inf")).logsumexp(dim=-1)
-        loss = -(share * right).sum() + L1 * weights.sum()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        with torch.no_grad():
-            weights.clamp_(min=0)
-    return weights.detach().numpy(), float(loss.detach())
+
+    def loss(weights: Tensor) -> Tensor:
+        return passage_loss(weights, inputs, target, kinds) + L1 * weights.sum()
+
+    return fit_weights(loss, len(heads), start=0.1, rate=0.06, steps=steps)
 
 
 def _recall(

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from longctx.indexshare.features import Features, Head
+from longctx.indexshare.fitting import fit_weights, passage_loss
 from longctx.indexshare.profile import LeaderHead, Profile
 from longctx.indexshare.questions import CalibrationQuestion
 from longctx.indexshare.rerank import block_shares
-from longctx.indexshare.select import Scores
-from longctx.indexshare.survey import Shown, survey
+from longctx.indexshare.select import Scores, best
+from longctx.indexshare.survey import listed, survey
 from longctx.models.chat import ChatTemplate
 from longctx.models.decoder import Decoder
 from longctx.models.tokenizer import TextTokenizer
@@ -74,17 +75,21 @@ def listen(
     span = range(round(LISTEN_FROM * layers), max(2, round(DEPTHS[-1] * layers)) + 1)
     heads = [(layer, head) for layer in span for head in range(decoder.config.heads)]
     template = ChatTemplate.for_tokenizer(tokenizer)
+
+    def read(document: int, block: int) -> tuple[str, str]:
+        return f"document-{document:02d}.txt", features.texts[document][block]
+
     asked = _spread([q.kind for q in questions], QUICK_QUESTIONS if quick else QUESTIONS)
     values, first, target, kinds = [], [], [], []
     for done, number in enumerate(asked):
         if say:
             say("looking again", done, len(asked))
-        order = np.argsort(-scores[number], kind="stable")[: profile.candidates]
-        chosen = sorted(int(block) for block in order)
+        chosen = best(scores[number], profile.candidates)
         right = [block in features.blocks[number] for block in chosen]
         if not any(right):
             continue
-        made = survey(tokenizer, template, questions[number].question, _shown(features, chosen))
+        shown = listed(chosen, features.first, read)
+        made = survey(tokenizer, template, questions[number].question, shown)
         spare = profile.candidates - len(chosen)
         shares = block_shares(decoder, made, heads)
         values.append(torch.nn.functional.pad(shares, (0, spare), value=-30.0))
@@ -124,7 +129,7 @@ def _cross_validate(heard: Heard, allowed: Sequence[int]) -> tuple[float, dict[s
     for part in (fold, ~fold):
         found = _greedy(heard, allowed, part)
         weights = _fit(heard, found, part, steps=300)[0]
-        losses.append(_loss(heard, found, torch.from_numpy(weights), ~part))
+        losses.append(passage_loss(torch.from_numpy(weights), *_rows(heard, found, ~part)))
         recalls.append(_recall(heard, found, weights, ~part))
     kinds = sorted(set(heard.kinds))
     recall = {k: round(sum(r.get(k, 0.0) for r in recalls) / len(recalls), 3) for k in kinds}
@@ -147,18 +152,6 @@ def _halves(kinds: Sequence[str]) -> np.ndarray:
     return np.array([kinds[:i].count(kind) % 2 == 0 for i, kind in enumerate(kinds)])
 
 
-def _shown(features: Features, blocks: Sequence[int]) -> list[Shown]:
-    found, before = [], -2
-    for block in blocks:
-        document = int(np.searchsorted(features.first, block, side="right")) - 1
-        inside = block - features.first[document]
-        follows = inside > 0 and block == before + 1
-        text = features.texts[document][inside]
-        found.append(Shown(f"document-{document:02d}.txt", text, follows))
-        before = block
-    return found
-
-
 def _greedy(heard: Heard, allowed: Sequence[int], fold: np.ndarray) -> list[int]:
     """Add the head that lowers the loss most, until it no longer falls by one in a hundred."""
     single = {number: _fit(heard, [number], fold, steps=40)[1] for number in allowed}
@@ -177,31 +170,18 @@ def _greedy(heard: Heard, allowed: Sequence[int], fold: np.ndarray) -> list[int]
     return chosen
 
 
-@torch.enable_grad()
 def _fit(
     heard: Heard, heads: Sequence[int], where: np.ndarray, steps: int
 ) -> tuple[np.ndarray, float]:
-    """Non-negative weights `[1 + heads]`, the first look's first, and the loss they reach."""
-    weights = torch.full((1 + len(heads),), 0.5, requires_grad=True)
-    optimiser = torch.optim.Adam([weights], lr=0.05)
-    loss: Tensor = torch.zeros(())
-    for _ in range(steps):
-        loss = _loss(heard, heads, weights, where)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        with torch.no_grad():
-            weights.clamp_(min=0)
-    return weights.detach().numpy(), float(loss.detach())
-
-
-def _loss(heard: Heard, heads: Sequence[int], weights: Tensor, where: np.ndarray) -> Tensor:
-    """Cross-entropy of the passage over candidates; every kind of question counts the same."""
-    inputs, target, kinds = _rows(heard, heads, where)
-    share = torch.tensor([1.0 / kinds.count(kind) for kind in kinds])
-    scores = torch.einsum("h,nhb->nb", weights, inputs).log_softmax(dim=-1)
-    right = scores.masked_fill(~target, float("-inf")).logsumexp(dim=-1)
-    return -(share / share.sum() * right).sum()
+    """Weights `[1 + heads]`, the first look's first, and the loss they reach."""
+    rows = _rows(heard, heads, where)
+    return fit_weights(
+        lambda weights: passage_loss(weights, *rows),
+        1 + len(heads),
+        start=0.5,
+        rate=0.05,
+        steps=steps,
+    )
 
 
 def _rows(

@@ -67,15 +67,25 @@ def _smooth(scores: Scores, first: Sequence[int], share: float = 0.3) -> Scores:
     return out
 
 
+def best(scores: Scores, most: int) -> list[int]:
+    """The `most` best blocks in context order; ties go to the earlier block."""
+    return sorted(int(block) for block in np.argsort(-scores, kind="stable")[:most])
+
+
+def place(block: int, first: Sequence[int]) -> tuple[int, int]:
+    """The document a block of the context lies in, and its number there; `first` as in `fuse`."""
+    document = int(np.searchsorted(first, block, side="right")) - 1
+    return document, block - first[document]
+
+
 def choose(scores: Scores, first: Sequence[int], top: int, neighbours: int) -> list[Run]:
     """The `top` best blocks with `neighbours` on each side, joined where they touch.
 
     `first` as in `fuse`. Ties go to the earlier block. Runs come in context order.
     """
-    order = np.argsort(-scores, kind="stable")[:top]
     runs: list[Run] = []
-    for block in sorted(int(b) for b in order):
-        document = int(np.searchsorted(first, block, side="right")) - 1
+    for block in best(scores, top):
+        document, _ = place(block, first)
         start, end = first[document], first[document + 1] - 1
         low, high = max(start, block - neighbours), min(end, block + neighbours)
         run = Run(document, low - start, high - start, float(scores[block]))

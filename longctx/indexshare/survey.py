@@ -6,9 +6,10 @@ Text and token positions only; the blocks come from the caller, in context order
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from longctx.indexshare.select import place
 from longctx.models.chat import ChatTemplate, locate_chat
 from longctx.models.tokenizer import TextTokenizer
 
@@ -20,6 +21,23 @@ class Shown:
     path: str
     text: str
     follows: bool
+
+
+def listed(
+    blocks: Sequence[int], first: Sequence[int], read: Callable[[int, int], tuple[str, str]]
+) -> list[Shown]:
+    """Blocks of the context, in its order, as they are shown.
+
+    `first` holds each document's first block; `read(document, block)` gives a document's name and
+    the text of one of its blocks.
+    """
+    found, before = [], -2
+    for block in blocks:
+        document, inside = place(block, first)
+        name, text = read(document, inside)
+        found.append(Shown(name, text, inside > 0 and block == before + 1))
+        before = block
+    return found
 
 
 @dataclass(frozen=True)

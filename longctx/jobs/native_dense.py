@@ -11,13 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longctx.models.layers import rms_norm
-from longctx.models.native.attention import remember
+from longctx.models.native.attention import head_queries, low_queries, remember
 from longctx.models.native.cache import LayerCache
 from longctx.models.native.config import NativeConfig
 from longctx.models.native.counters import Counters
 from longctx.models.native.layer import Layer
 from longctx.models.native.moe import run_mlp
-from longctx.models.native.rope import rotate
 
 ROWS = 256  # queries in one call: its mask is [rows, keys]
 
@@ -40,11 +39,8 @@ def run_dense_layer(
     normed = rms_norm(x, layer.input_norm, config.norm_eps)
     remember(weights, config, normed, past, cache, counters)
     tables = weights.rotary.tables(past, count, x.device)
-    low = counters.product("projections", normed, weights.q_a(normed))
-    low = rms_norm(low, weights.q_a_norm, config.latent_norm_eps)
-    queries = counters.product("projections", low, weights.q_b(low)).view(count, config.heads, -1)
-    nope, rope = queries.split((config.nope_dim, config.rope_dim), dim=-1)
-    queries = torch.cat((nope, rotate(rope, *tables, config.rope_interleaved)), dim=-1)
+    low = low_queries(weights, config, normed, counters)
+    queries = torch.cat(head_queries(weights, config, low, tables, counters), dim=-1)
     keys, values = _keys_values(layer, config, cache.read(past + count, x.dtype))
     counters.batched("projections", count * config.kv_rank, layer.attention.kv_b.T)
     attended = torch.cat(

@@ -23,6 +23,7 @@ from longctx.models.native.loaded import (
 )
 from longctx.models.packed import packed_products
 from longctx.models.sources import Progress, silent
+from longctx.models.token_ids import checked_ids
 from longctx.models.tokenizer import TextTokenizer
 from longctx.models.weights.convert import converted_folder
 from longctx.models.weights.source import SafetensorsSource
@@ -45,15 +46,7 @@ class LoadedModel:
 
     def forward(self, token_ids: Sequence[int] | Tensor) -> Tensor:
         """Logits `[T, vocab]` float32 of token ids `[T]`."""
-        if len(token_ids) > self.config.max_positions:
-            raise DoesNotFitError(
-                f"{len(token_ids)} tokens do not fit the model's window of "
-                f"{self.config.max_positions}"
-            )
-        ids = torch.as_tensor(token_ids)
-        if len(ids) and (int(ids.max()) >= self.config.vocab or int(ids.min()) < 0):
-            raise ValueError(f"token ids must lie in 0..{self.config.vocab - 1}")
-        return self.decoder.forward(ids)
+        return self.decoder.forward(checked_ids(token_ids, self.config))
 
 
 def load(

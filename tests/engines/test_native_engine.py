@@ -241,3 +241,18 @@ def test_a_config_that_does_not_fit_is_refused(
     with pytest.raises(ModelError, match=message) as refused:
         longctx.load_model(str(folder))
     assert "\n" not in str(refused.value)
+
+
+def test_an_answer_cut_while_thinking_says_so(
+    native: NativeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plan = native.tokenizer.encode_text("hidden")[0]
+    monkeypatch.setattr(
+        "longctx.engines.native.generate", lambda *a: ((token, 0.0) for token in plan)
+    )
+    context = longctx.index(
+        written(tmp_path / "docs", TEXTS[2]), model=native, store=False, thinking="high"
+    )
+    cut = context.ask(QUESTION, thinking="high", max_answer_tokens=len(plan))
+    assert cut.warnings[0].startswith("the model was still thinking when it was cut")
+    assert context.ask(QUESTION, thinking="high", max_answer_tokens=len(plan) + 1).warnings == ()

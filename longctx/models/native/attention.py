@@ -82,6 +82,29 @@ def remember(
         cache.write_index(past, keys)
 
 
+def low_queries(
+    weights: Attention, config: NativeConfig, normed: Tensor, counters: Counters
+) -> Tensor:
+    """Normed low-rank queries `[T, q_rank]` of normed rows `[T, hidden]`."""
+    low = counters.product("projections", normed, weights.q_a(normed))
+    return rms_norm(low, weights.q_a_norm, config.latent_norm_eps)
+
+
+def head_queries(
+    weights: Attention,
+    config: NativeConfig,
+    low: Tensor,
+    tables: tuple[Tensor, Tensor],
+    counters: Counters,
+) -> tuple[Tensor, Tensor]:
+    """The heads' queries `[T, heads, nope_dim]` and `[T, heads, rope_dim]`, these rotated, of
+    `low_queries` `[T, q_rank]` at the positions of `tables`."""
+    queries = counters.product("projections", low, weights.q_b(low))
+    queries = queries.view(len(low), config.heads, -1)
+    nope, rope = queries.split((config.nope_dim, config.rope_dim), dim=-1)
+    return nope, rotate(rope, *tables, config.rope_interleaved)
+
+
 def attend(
     weights: Attention,
     config: NativeConfig,
@@ -98,16 +121,12 @@ def attend(
     """
     count = len(normed)
     tables = weights.rotary.tables(first, count, normed.device)
-    low = counters.product("projections", normed, weights.q_a(normed))
-    low = rms_norm(low, weights.q_a_norm, config.latent_norm_eps)
+    low = low_queries(weights, config, normed, counters)
     if weights.indexer is not None:
         indices = select(weights.indexer, config, normed, low, tables, first, cache, counters)
     elif indices is None or len(indices) != count:
         raise ValueError(f"a shared layer needs its full layer's choice for the same {count} rows")
-    queries = counters.product("projections", low, weights.q_b(low))
-    queries = queries.view(count, config.heads, -1)
-    nope, rope = queries.split((config.nope_dim, config.rope_dim), dim=-1)
-    rope = rotate(rope, *tables, config.rope_interleaved)
+    nope, rope = head_queries(weights, config, low, tables, counters)
     dense = min(count, config.index_topk) if first == 0 else 0
     values = torch.cat(
         (

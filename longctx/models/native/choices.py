@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from longctx.models.layers import rms_norm
+from longctx.models.native.attention import low_queries
 from longctx.models.native.cache import NativeCache
 from longctx.models.native.counters import Counters
 from longctx.models.native.decoder import NativeDecoder
@@ -37,7 +38,7 @@ def index_choices(
         attention = layer.attention
         if attention.indexer is not None:
             normed = rms_norm(x, layer.input_norm, config.norm_eps)
-            low = rms_norm(attention.q_a(normed), attention.q_a_norm, config.latent_norm_eps)
+            low = low_queries(attention, config, normed, apart)
             tables = attention.rotary.tables(first, len(x), x.device)
             held = cache.layers[index]
             found.append(select(attention.indexer, narrow, normed, low, tables, first, held, apart))

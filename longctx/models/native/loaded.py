@@ -16,6 +16,7 @@ from longctx.models.gguf_header import read_header
 from longctx.models.native.config import NATIVE_FAMILIES, NativeConfig, parse_native_config
 from longctx.models.native.decoder import NativeDecoder
 from longctx.models.native.streaming import StreamedWeights
+from longctx.models.token_ids import checked_ids
 from longctx.models.tokenizer import TextTokenizer
 from longctx.models.weights.native import NativeSource
 from longctx.models.weights.native_gguf import NativeGGUFSource
@@ -70,14 +71,7 @@ class NativeModel:
         ascending positions, -1 at the end where a row sees fewer than k tokens. Raises
         `DoesNotFitError` beyond the model's window, `ValueError` for ids it does not have.
         """
-        if len(token_ids) > self.config.max_positions:
-            raise DoesNotFitError(
-                f"{len(token_ids)} tokens do not fit the model's window of "
-                f"{self.config.max_positions}"
-            )
-        ids = torch.as_tensor(token_ids)
-        if len(ids) and (int(ids.max()) >= self.config.vocab or int(ids.min()) < 0):
-            raise ValueError(f"token ids must lie in 0..{self.config.vocab - 1}")
+        ids = checked_ids(token_ids, self.config)
         if return_indices:
             return self.decoder.forward(ids, return_indices=True)
         return self.decoder.forward(ids)
